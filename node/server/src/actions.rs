@@ -5,6 +5,7 @@ use corten_api::machine::reboot_request::Mode;
 use corten_api::machine::reset_request::WipeMode;
 use corten_api::metadata::CALLER;
 use corten_observe::at_most;
+use corten_observe::stream::bug;
 use corten_resources::Store;
 use corten_volumes::{Target, WIPEABLE};
 use tonic::{Request, Status};
@@ -15,13 +16,13 @@ use crate::node::{Action, Actor, Node, Reset, refused};
 /// Limit in characters of the description of a caller.
 const WHO: usize = 1024;
 
-/// Runs a call to its end, even when the client disconnects: a key in etcd that the call takes stays for no reason
-/// otherwise.
+/// Runs a call to its end, even when the client disconnects. Otherwise a key in etcd that the call takes would stay for
+/// no reason, and so would the data of a member that the call removes.
 pub(super) async fn to_its_end<T: Send + 'static>(
     call: impl Future<Output = Result<T, Status>> + Send + 'static,
 ) -> Result<T, Status> {
     let ended = tokio::spawn(call).await;
-    ended.unwrap_or_else(|error| Err(Status::internal(format!("the call ended: {error}"))))
+    ended.unwrap_or_else(|_| Err(bug()))
 }
 
 /// The node always starts its kernel through the firmware, so the modes default and powercycle are equal.
@@ -91,8 +92,12 @@ pub(super) async fn reset(
 /// The devices to wipe. The node's own disk comes last, so that after a power loss the node can wipe the others.
 fn targets(store: &Store, request: &api::ResetRequest) -> Result<Vec<Target>, Status> {
     // An unknown mode must not default to the one that wipes everything.
-    let mode = WipeMode::try_from(request.mode)
-        .map_err(|_| Status::invalid_argument(format!("mode: {} is unknown", request.mode)))?;
+    let mode = WipeMode::try_from(request.mode).map_err(|_| {
+        Status::invalid_argument(format!(
+            "mode: {} is unknown; use ALL (0), SYSTEM_DISK (1) or USER_DISKS (2)",
+            request.mode
+        ))
+    })?;
     let disks = !request.user_disks_to_wipe.is_empty();
     let partitions = !request.system_partitions_to_wipe.is_empty();
     match mode {

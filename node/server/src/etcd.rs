@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use corten_api::common::Data;
@@ -19,6 +20,7 @@ use tonic::Status;
 use tonic::codegen::BoxStream;
 
 use crate::Paths;
+use crate::actions::to_its_end;
 use crate::node::{self, Node};
 
 /// Timeout of an etcd call. A member without a leader answers late.
@@ -155,7 +157,7 @@ pub(super) async fn remove(
 /// Removes this node's member from the cluster, then stops etcd and deletes its data. If the cluster has no such member
 /// any more, its data still go: they would keep the node from joining again.
 pub(super) async fn leave(
-    node: &dyn Node,
+    node: Arc<dyn Node>,
     paths: &Paths,
 ) -> Result<api::EtcdLeaveClusterResponse, Status> {
     if !has_data(&paths.etcd) {
@@ -163,16 +165,28 @@ pub(super) async fn leave(
     }
     let tls = Tls::read(&paths.etcd_secrets);
     let tls = tls.map_err(|error| Status::failed_precondition(describe(&error)))?;
-    let left = corten_credentials::etcd::leave(tls, node.store()).await;
-    left.map_err(|error| match error {
-        LeaveError::Etcd(error) => refused(&error),
-        LeaveError::Alone(_) => Status::unavailable(error.to_string()),
-        LeaveError::Last | LeaveError::Unclear(..) => {
-            Status::failed_precondition(error.to_string())
-        }
-    })?;
-    let ended = node.end_member().await;
-    ended.map_err(|error| node::refused(&error))?;
+    let asked = node.clone();
+    let left = async move { corten_credentials::etcd::leave(tls, asked.store()).await };
+    end_after(left, node).await
+}
+
+/// Stops etcd and deletes its data after its member has left. A caller that disconnects in between changes nothing.
+async fn end_after(
+    left: impl Future<Output = Result<(), LeaveError>> + Send + 'static,
+    node: Arc<dyn Node>,
+) -> Result<api::EtcdLeaveClusterResponse, Status> {
+    let ended = async move {
+        left.await.map_err(|error| match error {
+            LeaveError::Etcd(error) => refused(&error),
+            LeaveError::Alone(_) => Status::unavailable(error.to_string()),
+            LeaveError::Last | LeaveError::Unclear(..) => {
+                Status::failed_precondition(error.to_string())
+            }
+        })?;
+        let ended = node.end_member().await;
+        ended.map_err(|error| node::refused(&error))
+    };
+    to_its_end(ended).await?;
     let messages = vec![api::EtcdLeaveCluster { metadata: None }];
     Ok(api::EtcdLeaveClusterResponse { messages })
 }
@@ -250,7 +264,10 @@ where
     S: Stream<Item = Result<Data, Status>> + Unpin,
 {
     let failed = |error: std::io::Error| {
-        Status::internal(format!("cannot write {}: {error}", path.display()))
+        Status::internal(format!(
+            "cannot write {}: {error}; make room on EPHEMERAL, or repair its disk, and upload the snapshot again",
+            path.display()
+        ))
     };
     let new = path.with_extension("snapshot.new");
     let mut file = OpenOptions::new()
@@ -267,14 +284,17 @@ where
             let part = part?;
             size = size.saturating_add(part.bytes.len() as u64);
             if size > LARGEST {
-                let text =
-                    format!("the snapshot is larger than {LARGEST} bytes, the limit of an upload");
-                return Err(Status::invalid_argument(text));
+                return Err(Status::invalid_argument(format!(
+                    "the snapshot is larger than {LARGEST} bytes, the limit of an upload; defragment etcd before the \
+                     next snapshot"
+                )));
             }
             file.write_all(&part.bytes).await.map_err(failed)?;
         }
         if size == 0 {
-            return Err(Status::invalid_argument("the snapshot is empty"));
+            return Err(Status::invalid_argument(
+                "the snapshot is empty; `cortenctl etcd snapshot` takes one",
+            ));
         }
         let owner = rustix::process::Uid::from_raw(ETCD_UID);
         let group = rustix::process::Gid::from_raw(ETCD_UID);
@@ -292,7 +312,33 @@ where
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+    use tokio::sync::oneshot;
+    use tokio::time::timeout;
+
     use super::*;
+    use crate::tests::{DEADLINE, Remembering};
+
+    #[tokio::test]
+    async fn data_of_a_removed_member_are_deleted_although_the_caller_is_gone() {
+        let node = Arc::new(Remembering::default());
+        let (remove, removed) = oneshot::channel();
+        let left = async move { removed.await.unwrap() };
+        let call = end_after(left, node.clone());
+        // The call is dropped after its first step.
+        assert!(call.now_or_never().is_none());
+        remove.send(Ok(())).unwrap();
+        let ended = node.member_ended.notified();
+        timeout(DEADLINE, ended).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn data_of_a_member_that_stays_are_kept() {
+        let node = Arc::new(Remembering::default());
+        let refused = end_after(async { Err(LeaveError::Last) }, node.clone()).await;
+        assert_eq!(refused.unwrap_err().code(), tonic::Code::FailedPrecondition);
+        assert!(node.member_ended.notified().now_or_never().is_none());
+    }
 
     #[tokio::test]
     async fn truncated_or_empty_snapshot_keeps_the_previous_one() {

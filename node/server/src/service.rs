@@ -335,8 +335,9 @@ impl MachineService for Machine {
         &self,
         _: Request<api::EtcdLeaveClusterRequest>,
     ) -> Answer<api::EtcdLeaveClusterResponse> {
-        let left = etcd::leave(self.node.as_ref(), &self.paths).await;
-        left.map(Response::new)
+        etcd::leave(self.node.clone(), &self.paths)
+            .await
+            .map(Response::new)
     }
 
     async fn etcd_forfeit_leadership(

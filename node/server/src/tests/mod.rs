@@ -36,7 +36,7 @@ use futures_util::future::BoxFuture;
 use hyper_util::rt::TokioIo;
 use tempfile::TempDir;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 
@@ -47,7 +47,7 @@ use crate::node::{
 };
 
 /// Timeout of a test.
-const DEADLINE: Duration = Duration::from_secs(60);
+pub(super) const DEADLINE: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 pub(super) struct Remembering {
@@ -75,6 +75,8 @@ pub(super) struct Remembering {
     has_one_version: AtomicBool,
     /// An earlier call takes the node down.
     is_ending: AtomicBool,
+    /// Notified when etcd's data are deleted.
+    pub(super) member_ended: Notify,
     /// The node has announced that it goes down.
     leaves: AtomicBool,
     store: Store,
@@ -96,6 +98,7 @@ impl Node for Remembering {
     }
 
     fn end_member(&self) -> BoxFuture<'_, Result<(), SubmitError>> {
+        self.member_ended.notify_one();
         Box::pin(async { Ok(()) })
     }
 
