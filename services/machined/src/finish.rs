@@ -106,7 +106,9 @@ fn leave(ending: &Ending) -> ! {
         End::PowerOff => "switching off",
     });
     if let Err(error) = power::end(end) {
-        console::error(&format!("the kernel refuses to end the machine: {error}"));
+        console::error(&format!(
+            "the kernel refuses to end the machine: {error}; switch it off by hand"
+        ));
     }
     wait_for_ever()
 }
@@ -191,7 +193,9 @@ fn wipe_all(targets: &[Target], mut empty: impl FnMut(&Target) -> io::Result<()>
             Ok(()) => console::say(&format!("{target} is wiped")),
             Err(error) => {
                 failed = true;
-                console::error(&format!("{target} is not wiped: {error}"));
+                console::error(&format!(
+                    "{target} is not wiped: {error}; repeat the reset after the restart"
+                ));
             }
         }
     }

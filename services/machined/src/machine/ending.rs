@@ -7,7 +7,7 @@ use std::time::Duration;
 use corten_api::machine::task_event;
 use corten_base::console;
 use corten_persistence::last_stop::{Reason, Stop};
-use corten_server::node::{Action, Stage};
+use corten_server::node::{Action, ServiceState, ServiceView, Stage};
 use corten_services::supervisor::Supervisor;
 use corten_sys::power::End;
 use futures_util::future::join;
@@ -116,9 +116,23 @@ impl Machine {
         };
         let stopped = stop_services(&self.supervisor, pause(FOLLOW), tell);
         if timeout(STOP_PATIENCE, stopped).await.is_err() {
-            console::warn("some services did not stop in time");
+            console::warn(&format!(
+                "services that have not stopped within {} s are killed: {}; `cortenctl logs --previous` of each shows \
+                 why after the next start",
+                STOP_PATIENCE.as_secs(),
+                stopping(&self.supervisor.views())
+            ));
         }
     }
+}
+
+/// The services that stop. Those that have to stop after them still run.
+fn stopping(views: &[ServiceView]) -> String {
+    let stop = views
+        .iter()
+        .filter(|view| view.state == ServiceState::Stopping);
+    let ids: Vec<&str> = stop.map(|view| view.id.as_str()).collect();
+    ids.join(", ")
 }
 
 /// How the boot ends: as it was ordered, or by a later takeover.
@@ -221,7 +235,7 @@ async fn stop_services(
 
 #[cfg(test)]
 mod tests {
-    use corten_server::node::{Reset, ServiceState, ServiceView};
+    use corten_server::node::Reset;
     use corten_services::supervisor::testing::{spec, world};
     use corten_volumes::Target;
     use tokio::sync::oneshot;
@@ -270,6 +284,21 @@ mod tests {
             assert_eq!(ending.end, end);
             assert!(ending.wipe.is_empty());
         }
+    }
+
+    #[tokio::test]
+    async fn service_that_stops_late_is_named_without_those_that_wait_for_it() {
+        let world = world();
+        for id in ["x", "apid"] {
+            world.supervisor.declare(spec(id));
+            world.until_up(id).await;
+        }
+        let mut views = world.supervisor.views();
+        assert_eq!(stopping(&views), "");
+        for view in views.iter_mut().filter(|view| view.id == "x") {
+            view.state = ServiceState::Stopping;
+        }
+        assert_eq!(stopping(&views), "x");
     }
 
     #[tokio::test]
