@@ -6,14 +6,18 @@ use std::process::{Command, Output};
 
 /// Runs mkimage on the repository with a cache of its own, without network.
 fn mkimage(cache: &Path, args: &[&str]) -> Output {
+    command(cache, args).output().expect("mkimage starts")
+}
+
+fn command(cache: &Path, args: &[&str]) -> Command {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    Command::new(env!("CARGO_BIN_EXE_mkimage"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mkimage"));
+    command
         .args(args)
         .current_dir(repository)
         .env("CORTEN_CACHE", cache)
-        .env_remove("CORTEN_VERSION")
-        .output()
-        .expect("mkimage starts")
+        .env_remove("CORTEN_VERSION");
+    command
 }
 
 /// The error text of a call that must fail.
@@ -108,6 +112,25 @@ fn meta_value_without_a_tag_is_refused() {
         text.contains("META tag") && text.contains("remedy:"),
         "{text}"
     );
+}
+
+#[test]
+fn build_without_a_date_warns_that_the_clock_has_no_lower_bound() {
+    let warns = |output: &str, date: Option<&str>| {
+        let cache = tempfile::tempdir().expect("a directory");
+        let build = ["build", "--offline", "--output", output];
+        let mut command = command(cache.path(), &build);
+        match date {
+            Some(date) => command.env("SOURCE_DATE_EPOCH", date),
+            None => command.env_remove("SOURCE_DATE_EPOCH"),
+        };
+        let output = command.output().expect("mkimage starts");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success(), "an empty cache sufficed: {text}");
+        text.contains("export SOURCE_DATE_EPOCH=")
+    };
+    assert!(warns("raw", None) && warns("raw", Some("0")));
+    assert!(!warns("raw", Some("1700000000")) && !warns("images", None));
 }
 
 #[test]

@@ -192,6 +192,7 @@ impl Site {
         command
             .env("CORTEN_CACHE", self.path("cache"))
             .env("CORTEN_MIRRORS", &mirror.url)
+            .env("SOURCE_DATE_EPOCH", "1700000000")
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         for name in ["http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy"] {

@@ -195,7 +195,8 @@ impl Target {
     pub fn of(global: &Global) -> Result<Target, Failure> {
         if global.insecure {
             return Err(Failure::usage(
-                "--insecure is for nodes without a config, which belong to no cluster yet",
+                "this verb needs a node with a usable config: leave --insecure out; for a locked node, apply its config first \
+                 (`cortenctl apply-config`)",
             ));
         }
         if !global.cert_fingerprint.is_empty() {

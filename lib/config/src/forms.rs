@@ -86,7 +86,7 @@ impl Document {
             .or(self.cluster.id.as_deref())
     }
 
-    /// Key of the data for the discovery service: base64 of 32 bytes; empty: none.
+    /// Secret of the cluster, base64 of 32 bytes, that names the shim groups of system pods; empty: none.
     #[must_use]
     pub fn cluster_secret(&self) -> &Secret {
         let by_kind = self.all::<DiscoveryIdentityConfig>().next();

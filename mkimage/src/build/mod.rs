@@ -75,6 +75,10 @@ impl Options {
     }
 }
 
+/// The warning about an image without a date: its nodes refuse no time as too early or too late.
+const UNDATED: &str = "the image has no date, the lower bound of a node's clock; set one: \
+                       export SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)";
+
 /// The version and the date of the build, from `CORTEN_VERSION` and `SOURCE_DATE_EPOCH`.
 fn release(options: &Options) -> Result<Release> {
     let epoch = match std::env::var("SOURCE_DATE_EPOCH") {
@@ -199,6 +203,9 @@ pub fn build(options: &Options) -> Result<Vec<PathBuf>> {
 
 fn finish(options: &Options) -> Result<Finished> {
     let mut context = context(options)?;
+    if context.release.epoch == 0 && context.options.profile.output != [Output::Images] {
+        report::warn(options.format, UNDATED);
+    }
     loop {
         match attempt(&context) {
             Ok(finished) => return Ok(finished),

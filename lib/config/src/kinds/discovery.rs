@@ -27,7 +27,7 @@ section! {
     /// The identity of the cluster for discovery services.
     pub struct DiscoveryIdentityConfig [check_identity] {
         Held "clusterID" id: String = "Identifier of the cluster for the discovery service", required;
-        Held "clusterSecret" secret: Secret = "Encryption key of the data at the discovery service: base64 of 32 bytes", required;
+        Acted "clusterSecret" secret: Secret = "Secret of the cluster, base64 of 32 bytes; names the shim groups of system pods. The discovery service is not supported yet", required;
     }
 }
 

@@ -195,7 +195,7 @@ kinds! {
     Acted named  KubeExternalManifestConfig;
     Acted named  KubeInlineManifestConfig;
     Held  named  DiscoveryServiceConfig;
-    Held  single DiscoveryIdentityConfig;
+    Acted single DiscoveryIdentityConfig;
     Later single KubeSpanConfig;
     Later single KubeSpanEndpointsConfig;
     Acted single UnattendedInstallConfig;

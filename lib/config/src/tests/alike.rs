@@ -204,7 +204,7 @@ const ALIKE: &[(&str, &str, &str, Support)] = &[
         "cluster.secret",
         "DiscoveryIdentityConfig",
         "clusterSecret",
-        Held,
+        Acted,
     ),
     (
         "machine.install.image",

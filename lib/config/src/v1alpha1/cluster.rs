@@ -15,7 +15,7 @@ section! {
     /// `cluster`.
     pub struct Cluster [check] {
         Held "id" id: Option<String> = "Identifier of the cluster for the discovery service";
-        Held "secret" secret: Secret = "Encryption key of the data at the discovery service";
+        Acted "secret" secret: Secret = "Secret of the cluster; names the shim groups of system pods. The discovery service is not supported yet";
         Acted "controlPlane" control_plane: ControlPlane = "Endpoint of the Kubernetes API";
         Acted "clusterName" name: String = "Name of the cluster";
         Acted "network" network: ClusterNetwork = "Networks of the cluster";

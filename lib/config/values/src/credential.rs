@@ -128,8 +128,8 @@ impl Value for PemPublicKey {
 section! {
     /// A CA in the documents of Kubernetes.
     pub struct PemKeyPair {
-        Held "cert" crt: PemCertificates = "Certificate", required;
-        Held "key" key: PemKey = "Private key in PEM", required;
+        Acted "cert" crt: PemCertificates = "Certificate", required;
+        Acted "key" key: PemKey = "Private key in PEM", required;
     }
 }
 
