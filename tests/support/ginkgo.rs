@@ -176,8 +176,8 @@ impl Report {
              bundled images of Kubernetes {version}; both nodes run pods. Nothing comes from a public registry: the images of\n\
              the tests are built from the modules of Kubernetes and packages of Debian (`tests/conformance`).\n\n\
              All tests take hours. A run ends after `LIMIT` (5h), and the next one runs the tests that did not pass yet. The\n\
-             list below has the image on which each test passed; remove lines from it to run their tests again. `FOCUS` picks\n\
-             tests by a regular expression, and then the page stays.\n\n\
+             list below has the image on which each test passed; an empty cell: the image was not recorded. Remove lines from\n\
+             it to run their tests again. `FOCUS` picks tests by a regular expression, and then the page stays.\n\n\
              | result | tests |\n|---|---|\n| passed | {} |\n| failed | {} |\n| not run | {} |\n",
             passed.len(),
             self.failed.len(),
