@@ -187,6 +187,6 @@ fn text(failure: Failure) -> anyhow::Error {
     match failure {
         Failure::Call(error) => error,
         Failure::Usage(text) => anyhow!(text),
-        other => anyhow!("{other:?}"),
+        other => anyhow!(other.sentence()),
     }
 }

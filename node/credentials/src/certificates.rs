@@ -31,7 +31,7 @@ pub enum ConfigError {
     #[error("{0}: a certificate in it cannot be used")]
     Unusable(String, #[source] PkiError),
     /// A name is invalid.
-    #[error("machine.certSANs")]
+    #[error("machine.certSANs: a name is invalid; use DNS names or IP addresses")]
     Names(#[source] PkiError),
 }
 

@@ -25,8 +25,8 @@ const WHOLE: u32 = 65_535;
 pub fn capture(paths: &Paths, request: &api::PacketCaptureRequest, sink: &Sink<Data>) -> Flow {
     let name = &request.interface;
     let filter = filter(&request.bpf_filter)?;
-    let Some(index) = packet::link_index(name).map_err(|error| failed(&error))? else {
-        let text = format!("interface: there is no link {name:?}");
+    let Some(index) = packet::link_index(name).map_err(|error| failed(name, &error))? else {
+        let text = format!("interface: there is no link {name:?}; `get links` lists the links");
         return Err(Status::not_found(text).into());
     };
     let link_type = link_type(&paths.sys, name)?;
@@ -40,7 +40,7 @@ pub fn capture(paths: &Paths, request: &api::PacketCaptureRequest, sink: &Sink<D
             io::ErrorKind::InvalidInput => {
                 Status::invalid_argument(format!("bpf_filter: not a classic BPF program: {error}"))
             }
-            _ => failed(&error),
+            _ => failed(name, &error),
         }
     })?;
     let mut frame = file_header(snap_length, link_type);
@@ -50,7 +50,7 @@ pub fn capture(paths: &Paths, request: &api::PacketCaptureRequest, sink: &Sink<D
         let wait = frame.is_empty();
         match capture
             .next(&mut buffer, wait)
-            .map_err(|error| failed(&error))?
+            .map_err(|error| failed(name, &error))?
         {
             Some(packet) => add(&mut frame, packet, &buffer),
             None if wait => sink.check()?,
@@ -69,8 +69,10 @@ fn send(sink: &Sink<Data>, frame: &mut Vec<u8>) -> Flow {
     })
 }
 
-fn failed(error: &io::Error) -> Status {
-    Status::failed_precondition(format!("cannot capture: {error}"))
+fn failed(interface: &str, error: &io::Error) -> Status {
+    Status::failed_precondition(format!(
+        "cannot capture on {interface:?}: {error}; `get links` lists the links"
+    ))
 }
 
 fn filter(asked: &[api::BpfInstruction]) -> Result<Vec<Instruction>, Status> {

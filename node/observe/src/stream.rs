@@ -100,7 +100,15 @@ where
 /// Error of a call whose handler panicked. The place of the panic is only in the log.
 #[must_use]
 pub fn bug() -> Status {
-    Status::internal("a bug of machined ended this call; `cortenctl logs machined` shows it")
+    ended_by_bug("this call")
+}
+
+/// The status of work that panicked.
+#[must_use]
+pub fn ended_by_bug(what: &str) -> Status {
+    Status::internal(format!(
+        "a bug of machined ended {what}; `cortenctl logs machined` shows it"
+    ))
 }
 
 /// Starts a task that sends a stream's messages. If it panics, the caller gets an error: an early end would look like a

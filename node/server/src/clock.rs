@@ -30,7 +30,10 @@ impl TimeService for Clock {
     async fn time(&self, _: Request<()>) -> Result<Response<api::TimeResponse>, Status> {
         let servers = self.servers();
         let server = servers.first().ok_or_else(|| {
-            Status::failed_precondition("no time server is known: the config names none")
+            Status::failed_precondition(
+                "no time server: config, DHCP and platform name none; set machine.time.servers, or use \
+                 `time --check SERVER`",
+            )
         })?;
         self.compare(server).await
     }

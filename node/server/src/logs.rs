@@ -37,7 +37,10 @@ pub(super) async fn logs(
     let is_its = |service: &ServiceView| service.id == request.id;
     let may_come = || request.id == AUDIT || services.iter().any(is_its);
     if request.follow && !previous && !may_come() && !is_there(paths, &request.id).await? {
-        return Err(Status::not_found(format!("no log {:?}", request.id)));
+        return Err(Status::not_found(format!(
+            "no log {:?}: `service` lists the services; for pods use `logs --kubernetes`",
+            request.id
+        )));
     }
     let wanted = LogReadRequest {
         id: request.id,

@@ -6,6 +6,7 @@ use corten_api::machine as api;
 use corten_api::roles::Role;
 use corten_meta::Tag;
 use corten_meta::tags::STATE_ENCRYPTION;
+use corten_observe::stream::ended_by_bug;
 use corten_persistence::meta::MetaError;
 use tonic::{Request, Status};
 
@@ -54,7 +55,7 @@ async fn change(
     }
     tokio::task::spawn_blocking(move || node.change_meta(tag, value))
         .await
-        .map_err(|_| Status::internal("writing META failed"))?
+        .map_err(|_| ended_by_bug(&format!("the write of META {tag:#04x}")))?
         .map_err(|error| match error {
             MetaError::NoPartition | MetaError::Refused(..) => {
                 Status::failed_precondition(error.to_string())

@@ -28,7 +28,7 @@ pub(super) fn client_config(
     node: &dyn Node,
     request: &api::GenerateClientConfigurationRequest,
 ) -> Result<api::GenerateClientConfigurationResponse, Status> {
-    let document = control_plane(node)?;
+    let document = control_plane(node, "config new")?;
     let roles = roles(&request.roles)?;
     let lifetime = lifetime(request.crt_ttl)?;
     let ca = certificates::signer(&document).map_err(|error| {
@@ -64,10 +64,10 @@ pub(super) async fn bootstrap(
 ) -> Result<api::BootstrapResponse, Status> {
     if node.stage() != Stage::Running {
         return Err(Status::failed_precondition(
-            "bootstrap is not available yet: the node is not running",
+            "bootstrap is not available yet: the node is not running; see `get machinestatus`",
         ));
     }
-    let document = control_plane(node)?;
+    let document = control_plane(node, "bootstrap")?;
     let etcd = document.cluster.etcd.as_ref();
     if etcd.is_none_or(|etcd| etcd.ca.is_none()) {
         let text = "the machine config has no cluster.etcd.ca";
@@ -108,7 +108,7 @@ pub(super) async fn bootstrap(
 
 /// The administrator's kubeconfig. Its certificate is valid for a year unless the config says otherwise.
 pub(super) fn kubeconfig(node: &dyn Node) -> Result<Vec<u8>, Status> {
-    let document = control_plane(node)?;
+    let document = control_plane(node, "kubeconfig")?;
     let missing = |error: &(dyn std::error::Error + 'static)| {
         Status::failed_precondition(corten_resources::controller::with_causes(error))
     };
@@ -140,11 +140,14 @@ async fn time_is_known(store: &Store) -> bool {
     }
 }
 
-/// The config; an error unless this is a control plane node.
-fn control_plane(node: &dyn Node) -> Result<Document, Status> {
+/// The config; an error unless this is a control plane node, which `verb` needs.
+fn control_plane(node: &dyn Node, verb: &str) -> Result<Document, Status> {
     node.config()
         .filter(|document| document.machine.kind.is_control_plane())
-        .ok_or_else(|| Status::unimplemented("only control plane nodes do this"))
+        .ok_or_else(|| {
+            let text = format!("{verb} works only on control plane nodes: name one with -n");
+            Status::unimplemented(text)
+        })
 }
 
 /// Skips unknown roles, which grant nothing. A certificate without a role is useless, so that is an error.

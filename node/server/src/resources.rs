@@ -167,9 +167,9 @@ fn refusal(error: StoreError) -> Status {
         StoreError::OwnerConflict { .. } | StoreError::Undeclared { .. } => {
             Status::permission_denied(text)
         }
-        StoreError::UnknownType(name) => {
-            Status::permission_denied(format!("resource type {name:?} is not supported"))
-        }
+        StoreError::UnknownType(name) => Status::permission_denied(format!(
+            "resource type {name:?} is not supported; `get rd` lists the types"
+        )),
         StoreError::UnknownNamespace(name) => {
             Status::permission_denied(format!("namespace {name:?} is not supported"))
         }

@@ -51,9 +51,12 @@ pub(super) async fn control(node: &dyn Node, id: &str, control: Control) -> Resu
         )));
     }
     if !may_be_controlled(id, control) {
+        let others = match control {
+            Control::Start | Control::Restart => "the kubelet and extensions (ext-*)",
+            Control::Stop => "extensions (ext-*)",
+        };
         return Err(Status::failed_precondition(format!(
-            "id: service {id:?} cannot be {done} through the API, which starts and restarts the kubelet, and controls \
-             the services of extensions"
+            "id: service {id:?} cannot be {done} through the API, because the node needs it; only {others} can"
         )));
     }
     let ended = node.control(id, control).map_err(|error| refused(&error))?;

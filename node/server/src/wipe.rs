@@ -5,6 +5,7 @@ use std::sync::Arc;
 use corten_api::storage as api;
 use corten_api::storage::block_device_wipe_descriptor::Method;
 use corten_observe::at_most;
+use corten_observe::stream::ended_by_bug;
 use corten_resources::{Store, Typed};
 use corten_types::block::{BlockDevice, DiscoveredVolume, Disk, SystemDisk};
 use corten_types::volume::VolumeStatus;
@@ -43,9 +44,11 @@ pub(super) async fn wipe(
         })
         .collect();
     let wipes = wipes?;
+    let names = request.devices.iter().map(|asked| asked.device.as_str());
+    let names = names.collect::<Vec<_>>().join(", ");
     spawn_blocking(move || node.wipe_devices(&wipes))
         .await
-        .map_err(|_| Status::internal("wiping failed"))?
+        .map_err(|_| ended_by_bug(&format!("the wipe of {names}")))?
         .map_err(|error| refused(&error))?;
     Ok(api::BlockDeviceWipeResponse {
         messages: vec![api::BlockDeviceWipe { metadata: None }],

@@ -113,7 +113,12 @@ fn forwarded(all: &HeaderMap, roles: &[Role], caller: &Caller) -> Result<HeaderM
         OWN.contains(&name.as_str())
             || (name.as_str() == metadata::CERTIFICATE && !speaks_for_others)
     };
-    let too_much = || Status::resource_exhausted("too much metadata");
+    let too_much = || {
+        Status::resource_exhausted(format!(
+            "metadata exceeds {} KiB, not counting the nodes: remove headers",
+            LARGEST_OWN / 1024
+        ))
+    };
     let mut headers = HeaderMap::new();
     let mut length = 0;
     let mut shown = 0;
@@ -125,10 +130,7 @@ fn forwarded(all: &HeaderMap, roles: &[Role], caller: &Caller) -> Result<HeaderM
             length += name.as_str().len() + value.len() + 32;
         }
         if length > LARGEST_OWN || shown > LARGEST_CHAIN {
-            return Err(Status::resource_exhausted(format!(
-                "more than {} KiB of metadata, not counting the nodes",
-                LARGEST_OWN / 1024
-            )));
+            return Err(too_much());
         }
         // A clone would share the memory of all headers of the request, and so keep all of it alive.
         let copy = HeaderName::from_bytes(name.as_str().as_bytes())

@@ -77,6 +77,7 @@ impl Server {
     /// Accepts and serves connections for ever.
     pub async fn run(&self, listener: TcpListener) {
         let mut clock = interval(TELL_REPEATED);
+        let port = listener.local_addr().map_or(0, |address| address.port());
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
@@ -88,7 +89,9 @@ impl Server {
             let (stream, from) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    eprintln!("apid: accept: {error}");
+                    eprintln!(
+                        "apid: cannot accept a connection on port {port}: {error}; trying again"
+                    );
                     sleep(PAUSE).await;
                     continue;
                 }

@@ -34,7 +34,10 @@ pub(crate) fn of(headers: &HeaderMap, path: &str, maintenance: bool) -> Result<T
             Status::invalid_argument(format!("{path} cannot be called on several nodes at once"))
         })?;
         if nodes.len() > MOST {
-            return Err(Status::invalid_argument(format!("more than {MOST} nodes")));
+            return Err(Status::invalid_argument(format!(
+                "nodes: {} given, at most {MOST} a call: split the call",
+                nodes.len()
+            )));
         }
         return Ok(Targets::Many(nodes, reply));
     }

@@ -36,7 +36,9 @@ impl Upstream {
             .map_err(|status| {
                 self.failures
                     .say(&format!("machined: {}", status.message()));
-                Status::unavailable("machined does not answer")
+                Status::unavailable(
+                    "machined on this node does not answer: try again; its console shows why",
+                )
             })
     }
 

@@ -43,7 +43,9 @@ pub fn end(failure: &Failure) -> ! {
     log.complain(&failure.to_string());
     let parameters = fs::read_to_string("/proc/cmdline").unwrap_or_default();
     if waits_for_ever(&parameters) {
-        log.complain("not restarting, because the kernel parameter panic is 0");
+        log.complain(
+            "not restarting: the kernel parameter corten.panic or panic is 0; reset the machine",
+        );
     } else {
         for left in (1..=SECONDS).rev() {
             log.complain(&format!("restarting in {left} s"));

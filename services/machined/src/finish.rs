@@ -66,7 +66,9 @@ pub fn fatal(why: &str) -> ! {
     console::error(&format!("cannot go on: {why}"));
     // Reading the command line may fail as well, for the same reason.
     if panics::caught_here(stays_on_failure).unwrap_or(false) {
-        console::error("not restarting, because the kernel parameter panic is 0");
+        console::error(
+            "not restarting: the kernel parameter corten.panic or panic is 0; reset the machine",
+        );
         wait_for_ever();
     }
     for left in (1..=COUNTDOWN).rev() {

@@ -43,6 +43,7 @@ async fn serve_within(
 ) {
     let cache = Arc::new(cache);
     let unread = u32::try_from(unread.as_millis()).unwrap_or(u32::MAX);
+    let port = listener.local_addr().map_or(0, |address| address.port());
     loop {
         // Acquired before accepting, so that further clients wait in the kernel's queue.
         let Ok(place) = places.clone().acquire_owned().await else {
@@ -57,7 +58,9 @@ async fn serve_within(
                 drop(tokio::spawn(connection(stream, cache.clone(), held)));
             }
             Err(error) => {
-                eprintln!("registryd: accept: {error}");
+                eprintln!(
+                    "registryd: cannot accept a connection on port {port}: {error}; trying again"
+                );
                 sleep(PAUSE).await;
             }
         }

@@ -171,7 +171,9 @@ impl LogService for Service {
             return Ok(Response::new(Box::pin(stream)));
         }
         if !follow && self.store.cursor(&id, 0).is_none() {
-            return Err(Status::not_found(format!("no log {id:?}")));
+            return Err(Status::not_found(format!(
+                "no log {id:?}: `service` lists the services; for pods use `logs --kubernetes`"
+            )));
         }
         let store = self.store.clone();
         let reader = Reader {

@@ -62,11 +62,14 @@ impl Server {
     /// Accepts and serves connections for ever.
     pub(crate) async fn run(&self, listener: TcpListener) {
         let places = Places::new(BOUNDS);
+        let port = listener.local_addr().map_or(0, |address| address.port());
         loop {
             let (stream, peer) = match listener.accept().await {
                 Ok((stream, peer)) => (stream, peer.ip()),
                 Err(error) => {
-                    eprintln!("trustd: accept: {error}");
+                    eprintln!(
+                        "trustd: cannot accept a connection on port {port}: {error}; trying again"
+                    );
                     sleep(PAUSE).await;
                     continue;
                 }

@@ -67,7 +67,10 @@ impl Params {
         if let Err(error) = &written
             && !(spec.ignore_errors && error.kind() == io::ErrorKind::NotFound)
         {
-            console::warn(&format!("{id} = {}: {error}", spec.value));
+            console::warn(&format!(
+                "cannot set {id} to {}: {error}; correct machine.sysctls or machine.sysfs",
+                spec.value
+            ));
         }
         KernelParamStatus {
             // Some parameters are write-only.

@@ -103,7 +103,10 @@ async fn missing_resources_types_and_namespaces_have_distinct_errors() {
         assert_eq!(status.code(), code, "{status}");
     }
     let status = client.get(get("x.y", "meta", "a")).await.unwrap_err();
-    assert_eq!(status.message(), "resource type \"x.y\" is not supported");
+    assert_eq!(
+        status.message(),
+        "resource type \"x.y\" is not supported; `get rd` lists the types"
+    );
 }
 
 #[tokio::test]

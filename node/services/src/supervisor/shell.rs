@@ -341,7 +341,7 @@ impl Shell {
                 Ok(Some(reaped)) => reaped,
                 Ok(None) => return false,
                 Err(error) => {
-                    console::warn(&format!("cannot reap: {error}"));
+                    console::warn(&format!("cannot collect ended processes: {error}"));
                     return false;
                 }
             };

@@ -295,7 +295,10 @@ impl Machine {
             .await
             .is_err()
         {
-            console::warn("network: no address yet; still trying");
+            console::warn(&format!(
+                "network: no address after {} s; check cable and DHCP, or set one in the config",
+                ADDRESS_PATIENCE.as_secs()
+            ));
         }
         self.say_summary(took);
         Ok(())
@@ -379,7 +382,7 @@ impl Machine {
             .is_err()
         {
             console::warn(&format!(
-                "service {id} is not up after {} s; still trying",
+                "service {id} is not up after {} s; still trying; see `logs {id}`",
                 SERVICE_PATIENCE.as_secs()
             ));
         }
@@ -419,7 +422,9 @@ impl Machine {
             console::warn("built with the published development keys: not for production");
         }
         if self.api_mode() == ApiMode::Maintenance {
-            console::say("no machine config: waiting for `cortenctl apply-config --insecure`");
+            console::say(
+                "no machine config: waiting for `cortenctl apply-config --insecure --cert-fingerprint FINGERPRINT`",
+            );
         }
     }
 }
