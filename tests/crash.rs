@@ -35,7 +35,7 @@ const TABLE: Range<u64> = 0..34 * SECTOR;
 /// Machines that are started from states of the disk, unless `CASES` says otherwise.
 const STARTS: usize = 200;
 
-/// What the machine did.
+/// The record of the machine's run.
 struct Recorded {
     firmware: Firmware,
     log: WriteLog,

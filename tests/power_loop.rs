@@ -73,7 +73,7 @@ fn running<'a>(release: &str, versions: &'a Versions) -> Option<&'a str> {
     names.find(runs)
 }
 
-/// What the operator and the hand at the power know of each other.
+/// State that the operator and the hand at the power share.
 #[derive(Default)]
 struct Progress {
     /// The operator has called for an upgrade.

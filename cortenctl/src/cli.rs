@@ -58,7 +58,7 @@ pub(crate) struct Cli {
     pub(crate) verb: Verb,
 }
 
-/// What to do.
+/// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// The client config: contexts, endpoints, nodes

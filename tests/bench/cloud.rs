@@ -17,7 +17,7 @@ const TITLE: &str = "A new machine in a cloud";
 /// Limit in seconds of docs/promises.md from the first address to the config. The pause after a request that came too
 /// early would not fit.
 const LIMIT: f64 = 1.0;
-/// What happens, and its line on the console.
+/// A moment, and its line on the console.
 const MOMENTS: [(&str, &str); 3] = [
     ("first address, by DHCP", "network: address "),
     ("metadata service asked", "asking the platform aws"),

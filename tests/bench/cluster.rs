@@ -58,7 +58,7 @@ const KUBERNETES: [&str; 9] = [
     "pause",
 ];
 
-/// What one system needed.
+/// The measurements of one system.
 #[derive(Debug)]
 struct Needed {
     /// Seconds from QEMU's start until the node is Ready.

@@ -11,12 +11,12 @@ pub struct Gen {
     /// Overwrite files
     #[arg(short, long, global = true, hide = true)]
     pub(crate) force: bool,
-    /// What to generate.
+    /// The verb.
     #[command(subcommand)]
     pub verb: GenVerb,
 }
 
-/// What to generate.
+/// The verbs of `gen`.
 #[derive(Debug, Subcommand)]
 pub enum GenVerb {
     /// Write controlplane.yaml, worker.yaml and cortenconfig

@@ -436,7 +436,7 @@ pub struct Meta {
     pub(crate) verb: MetaVerb,
 }
 
-/// What to do with META.
+/// The verbs of `meta`.
 #[derive(Debug, Subcommand)]
 pub enum MetaVerb {
     /// Set a value

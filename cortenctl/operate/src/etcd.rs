@@ -63,7 +63,7 @@ pub async fn run(routes: Vec<Route>, what: Etcd) -> Result<(), Failure> {
                 client.etcd_forfeit_leadership(request).await
             };
             let answers = ask(routes, body, call).await?;
-            said(answers, &output, |message| match &*message.member {
+            print_sentences(answers, &output, |message| match &*message.member {
                 "" => "it is not the leader".to_owned(),
                 member => format!("{member} is the leader now"),
             })
@@ -94,7 +94,7 @@ fn id(number: u64) -> String {
 }
 
 /// A sentence per node.
-fn said<M>(
+fn print_sentences<M>(
     answers: Answers<M>,
     format: &Format,
     sentence: impl Fn(&M) -> String,
@@ -174,7 +174,7 @@ async fn downgrade(routes: Vec<Route>, what: EtcdDowngrade) -> Result<(), Failur
             let call = |mut client: Machine, request| async move {
                 client.etcd_downgrade_validate(request).await
             };
-            said(ask(routes, body, call).await?, &output, |message| {
+            print_sentences(ask(routes, body, call).await?, &output, |message| {
                 let now = version(message.cluster_downgrade.as_ref());
                 format!("downgrade is possible, the cluster is at {now}")
             })
@@ -187,7 +187,7 @@ async fn downgrade(routes: Vec<Route>, what: EtcdDowngrade) -> Result<(), Failur
             let call = |mut client: Machine, request| async move {
                 client.etcd_downgrade_enable(request).await
             };
-            said(ask(routes, body, call).await?, &output, |message| {
+            print_sentences(ask(routes, body, call).await?, &output, |message| {
                 let now = version(message.cluster_downgrade.as_ref());
                 format!("downgrade started, the cluster is at {now}")
             })
@@ -196,7 +196,7 @@ async fn downgrade(routes: Vec<Route>, what: EtcdDowngrade) -> Result<(), Failur
             let call = |mut client: Machine, request| async move {
                 client.etcd_downgrade_cancel(request).await
             };
-            said(ask(routes, (), call).await?, &output, |message| {
+            print_sentences(ask(routes, (), call).await?, &output, |message| {
                 let now = version(message.cluster_downgrade.as_ref());
                 format!("downgrade cancelled, the cluster is at {now}")
             })

@@ -112,7 +112,7 @@ pub(crate) struct Service {
     pub(crate) short: Short,
 }
 
-/// What to do with a service.
+/// An action on a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ServiceAction {
     /// Show the service

@@ -1,4 +1,4 @@
-//! What lines mean.
+//! The meaning of command lines.
 
 mod docs;
 mod reference;
@@ -15,7 +15,7 @@ fn parse(line: &str) -> Result<Cli, clap::Error> {
     Cli::try_parse_from(std::iter::once("cortenctl").chain(line.split_whitespace()))
 }
 
-/// What the program makes of a line: refused or not.
+/// The program's verdict on a line: refused or not.
 fn asked(line: &str) -> Result<Cli, Failure> {
     let words = std::iter::once("cortenctl").chain(line.split_whitespace());
     read(&command().try_get_matches_from(words).unwrap())

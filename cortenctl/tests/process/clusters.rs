@@ -78,7 +78,7 @@ impl Machine {
             .unwrap()
     }
 
-    /// What is left of clusters.
+    /// Remains of clusters.
     fn left(&self) -> Vec<PathBuf> {
         let entries = |name: &str| {
             let entries = fs::read_dir(self.at(name)).unwrap();

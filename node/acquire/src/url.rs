@@ -197,7 +197,7 @@ pub(crate) fn get_authorized(url: &str, token: Option<&Secret>) -> Result<Vec<u8
         Ok(answer) => read(answer, LARGEST).map_err(|why| failure(false, why)),
         Err(error) => {
             let is_denied = matches!(error, ureq::Error::StatusCode(401 | 403));
-            Err(failure(is_denied, told(&error)))
+            Err(failure(is_denied, error_without_url(&error)))
         }
     }
 }
@@ -218,7 +218,7 @@ pub(crate) fn post(url: &str, form: &[(&str, &str)]) -> Result<Posted, String> {
     let agent: Agent = config.http_status_as_error(false).build().into();
     let request = agent.post(url).header("Accept", "application/json");
     let answer = request.send_form(form.iter().copied());
-    let answer = answer.map_err(|error| told(&error))?;
+    let answer = answer.map_err(|error| error_without_url(&error))?;
     let status = answer.status().as_u16();
     let body = read(answer, LARGEST_POSTED)?;
     Ok(Posted { status, body })
@@ -229,7 +229,10 @@ pub(crate) fn post(url: &str, form: &[(&str, &str)]) -> Result<Posted, String> {
 /// # Errors
 /// The text names the failure of the server or the network, and never the URL.
 pub fn get_with(url: &str, headers: &[(String, Secret)]) -> Result<Vec<u8>, String> {
-    read(ask(url, headers).map_err(|error| told(&error))?, LARGEST)
+    read(
+        ask(url, headers).map_err(|error| error_without_url(&error))?,
+        LARGEST,
+    )
 }
 
 /// Makes one GET request for an optional file: `None` on status 404 (RFC 9110, section 15.5.5).
@@ -240,12 +243,12 @@ pub(super) fn get_if_there(url: &str) -> Result<Option<Vec<u8>>, String> {
     match ask(url, &[]) {
         Ok(answer) => read(answer, LARGEST).map(Some),
         Err(ureq::Error::StatusCode(404)) => Ok(None),
-        Err(error) => Err(told(&error)),
+        Err(error) => Err(error_without_url(&error)),
     }
 }
 
 /// The error's text without any URL: the requested URL and the target of a redirect may hold secrets.
-fn told(error: &ureq::Error) -> String {
+fn error_without_url(error: &ureq::Error) -> String {
     match error {
         ureq::Error::BadUri(_) => {
             "the URL or its redirect target does not have the form http://HOST/PATH".to_owned()

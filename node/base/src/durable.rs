@@ -168,6 +168,17 @@ pub fn remove_if_there(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Removes a directory with its content; a missing directory is no error.
+///
+/// # Errors
+/// Those of the file system.
+pub fn remove_directory_if_there(directory: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// Removes a file or a link, or a directory with its content.
 ///
 /// # Errors
@@ -227,6 +238,18 @@ mod tests {
         remove_if_there(&path).unwrap();
         remove_if_there(&path).unwrap();
         replace_now(&directory.path().join("no/such"), "x", Access::PRIVATE).unwrap_err();
+    }
+
+    #[test]
+    fn removal_of_a_missing_directory_succeeds_and_that_of_a_file_fails() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = base.path().join("a");
+        fs::create_dir_all(directory.join("b")).unwrap();
+        remove_directory_if_there(&directory).unwrap();
+        assert!(!directory.exists());
+        remove_directory_if_there(&directory).unwrap();
+        fs::write(&directory, "x").unwrap();
+        remove_directory_if_there(&directory).unwrap_err();
     }
 
     #[test]

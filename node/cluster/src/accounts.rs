@@ -76,7 +76,7 @@ pub trait Grants: Sync {
 /// Namespace and name.
 type Key = (String, String);
 
-/// What is remembered of an account.
+/// Earlier looks at an account.
 #[derive(Debug, Default)]
 struct Memory {
     /// Time of the last look.

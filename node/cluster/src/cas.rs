@@ -1,4 +1,4 @@
-//! What a rotation of the Kubernetes CA needs from a cluster: the CAs that pods get, and the restart of workloads.
+//! Rotates the Kubernetes CA in a cluster: the CAs that pods get, and the restart of workloads.
 
 use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams};

@@ -42,7 +42,7 @@ pub(crate) struct Changes {
     one: Option<String>,
     /// The state of that object before its next events.
     first: Option<Change>,
-    /// What is watched, for messages.
+    /// Name of the watched objects, for messages.
     what: &'static str,
     /// Version from which a new request continues; `None` for all existing objects. Before the first bookmark the
     /// versions of the objects are in no order.

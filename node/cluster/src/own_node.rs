@@ -11,7 +11,7 @@ use crate::kinds::{check_part, core};
 use crate::readiness::readiness;
 use crate::{Cluster, ClusterError};
 
-/// What the cluster says about a node.
+/// The cluster's record of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeState {
     /// Whether its kubelet reports that pods can run.

@@ -39,7 +39,7 @@ pub struct Taint {
 /// server refuses a whole patch that contains more.
 pub(crate) type Limit = fn(&str) -> bool;
 
-/// What is to change at a node.
+/// A change of a node.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Change {
     /// The merge patch; `None` if nothing changes.

@@ -33,7 +33,7 @@ pub struct Pruned {
     pub failed: Vec<Failed>,
 }
 
-/// What becomes of an obsolete object.
+/// The fate of an obsolete object.
 #[derive(Debug, PartialEq, Eq)]
 enum Fate {
     Deleted,

@@ -137,7 +137,7 @@ fn network(reachable: bool) -> Option<UnmetCondition> {
     (!reachable).then(|| unmet("network", "no address yet".to_owned()))
 }
 
-/// What a node of a cluster lacks: static pods, on a control plane node, and the readiness that Kubernetes reports.
+/// Unmet conditions of a node of a cluster: static pods, on a control plane node, and the readiness that Kubernetes reports.
 fn kubernetes(context: &Context) -> Result<Vec<UnmetCondition>, Failure> {
     let node = context.get::<Nodename>(Nodename::ID)?;
     let kubelet = context.get::<KubeletSpec>(kubernetes_kubelet::ID)?;

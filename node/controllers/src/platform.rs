@@ -69,7 +69,7 @@ impl Controller for Platform {
     }
 }
 
-/// What is known when no platform says anything.
+/// The metadata while no platform gives any.
 fn unsaid(root: &Path, cmdline: &Cmdline) -> PlatformMetadata {
     let platform = cmdline.platform();
     // Elsewhere the platform itself numbers its machines.

@@ -18,7 +18,7 @@ pub fn file(context: &str, endpoints: &[&str], ca: &str, client: &CertificateAnd
     )
 }
 
-/// What the current context of a file grants. Nothing proves that a CA has signed the certificate.
+/// Access by the current context of a file. Nothing proves that a CA has signed the certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     /// Endpoints of the API.

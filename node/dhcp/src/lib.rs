@@ -56,7 +56,7 @@ pub struct Asking {
     pub source: Option<Ipv6Addr>,
 }
 
-/// What a machine tells about its lease.
+/// A report of a machine about its lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum News<L> {
     /// A lease begins or continues. It ends at this time of the client's clock.

@@ -118,7 +118,7 @@ pub enum Unfit {
     Image(String),
 }
 
-/// What GRUB needs to know of an image.
+/// Facts about an image that GRUB needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Start {
     /// The kernel command line.
@@ -207,7 +207,7 @@ fn sectors(name: &str, (at, size): (u64, u64)) -> Result<String, Unfit> {
 pub struct Listed {
     /// The version, and its entry.
     pub installed: Installed,
-    /// What GRUB needs to know of its image.
+    /// Facts about its image that GRUB needs.
     pub start: Start,
 }
 

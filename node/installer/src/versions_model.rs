@@ -98,7 +98,7 @@ pub(crate) fn whole(version: &str) -> Vec<u8> {
     format!("{version};").into_bytes()
 }
 
-/// What GRUB needs to know of an image: a number that depends on its content.
+/// Facts about an image that GRUB needs: a number that depends on its content.
 pub(crate) fn start_of(content: &[u8]) -> Result<Start, Unfit> {
     if content.starts_with(b"unfit") {
         return Err(Unfit::Image("it has quotes".to_owned()));

@@ -8,7 +8,7 @@ use corten_config::Document;
 use corten_meta::Values;
 use corten_meta::tags::PLATFORM_NETWORK;
 use corten_network::cmdline_layer::{Parameters, parameters};
-use corten_network::config_layer::{Said, said};
+use corten_network::config_layer::{Said, layer_from_config};
 use corten_network::layers::Specs;
 use corten_network::links::Present;
 use corten_network::seed::Seed;
@@ -137,7 +137,7 @@ impl Controller for Layers {
                 .map(|link| (link.id().to_owned(), (**link).clone()))
                 .collect();
             let said = match &*self.config.borrow_and_update() {
-                Some(document) => said(document, &present),
+                Some(document) => layer_from_config(document, &present),
                 None => Said::default(),
             };
             let kind = setup.cmdline.platform();
@@ -317,7 +317,7 @@ operators: [{operator: dhcp6, linkName: eth1}]
         let platform =
             platform_layer::of_meta(&PlatformNetwork::from_meta(text).unwrap(), &present);
         let network = "network: {interfaces: [{interface: eth0, ignore: true}]}";
-        let said = said(&sample::config(network, ""), &present);
+        let said = layer_from_config(&sample::config(network, ""), &present);
         let parameters = parameters(&setup.cmdline);
         let all = layers(&setup, &parameters, platform, &said, &present, &mut None);
         let mut links = BTreeSet::new();

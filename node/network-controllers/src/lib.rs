@@ -46,7 +46,7 @@ pub use node_address::EXTERNAL;
 pub struct Sources {
     /// Inputs of the network, once it may start.
     pub setup: watch::Receiver<Option<Arc<Setup>>>,
-    /// What the platform says.
+    /// Settings from the platform.
     pub platform: Platform,
     /// The machine config, once there is one.
     pub config: watch::Receiver<Option<Document>>,

@@ -48,7 +48,7 @@ pub struct Said {
 
 /// Reads a config. It may select links by name, alternative name, alias or properties.
 #[must_use]
-pub fn said(document: &Document, present: &Present) -> Said {
+pub fn layer_from_config(document: &Document, present: &Present) -> Said {
     let aliases = aliases(document, present);
     let mut present = present.clone();
     for (name, link) in &mut present {

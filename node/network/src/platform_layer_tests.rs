@@ -28,7 +28,7 @@ fn present() -> Present {
     ])
 }
 
-/// What the sample v2.yaml has without an effect.
+/// Settings of the sample v2.yaml without an effect.
 const SET_NAME: &str = "network-config: line 7, column 17: network.ethernets.uplink.set-name is left out: the link \
                         keeps the node's name for it";
 

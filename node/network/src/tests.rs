@@ -7,7 +7,7 @@ use corten_config::Document;
 use corten_types::network::LinkStatus;
 use corten_types::network_names::OperatorSpec;
 
-use super::config_layer::{Said, said};
+use super::config_layer::{Said, layer_from_config};
 use super::layers::Layered as _;
 use super::links::Present;
 
@@ -66,7 +66,7 @@ fn v1alpha1_network_fields_become_specs() {
         {deviceSelector: {hardwareAddr: '52:54:*:02'}, dhcp: true, dhcpOptions: {routeMetric: 10, ipv6: true}},
         {interface: bond0, bond: {mode: 802.3ad, interfaces: [eth7], deviceSelectors: [{driver: 'e1*'}]}},
         {interface: d0, dummy: true}, {interface: eth9, ignore: true}]}";
-    let said = said(&document(network, ""), &present());
+    let said = layer_from_config(&document(network, ""), &present());
     let expected = [
         "eth0 ",
         "eth0.5 vlan",
@@ -95,7 +95,7 @@ fn shared_addresses_leave_the_links_settings_alone() {
     let text = sample::text(&format!("network: {network}"), shared);
     let text = text.replace("type: worker", "type: controlplane");
     let text = text.replacen("crt: ", &format!("key: {key}, crt: "), 1);
-    let said = said(&sample::read(&text), &present());
+    let said = layer_from_config(&sample::read(&text), &present());
     let expected = [
         "eth1 ",
         "eth1.5 vlan",
@@ -126,7 +126,7 @@ kind: DHCPv6Config
 name: eth1
 routeMetric: 0
 ";
-    let said = said(&document(network, others), &present());
+    let said = layer_from_config(&document(network, others), &present());
     let routes = said.specs.routes.iter().map(|route| route.priority);
     assert_eq!(routes.collect::<Vec<_>>(), [1024; 3]);
     let operators = said.specs.operators.iter();
@@ -185,7 +185,7 @@ apiVersion: v1alpha1
 kind: TimeSyncConfig
 ptp: {devices: [/dev/ptp0]}
 ";
-    let said = said(&document("{}", others), &present());
+    let said = layer_from_config(&document("{}", others), &present());
     let expected = [
         "eth0 ",
         "br0 bridge",
@@ -230,8 +230,8 @@ fn wireguard_link_is_equal_in_both_forms() {
         "---\n{{apiVersion: v1alpha1, kind: WireguardConfig, name: wg0, mtu: 1380,
           addresses: [{{address: 10.8.0.1/24}}], {tunnel}}}\n"
     );
-    let old = said(&document(&old, ""), &present());
-    let new = said(&document("{}", &others), &present());
+    let old = layer_from_config(&document(&old, ""), &present());
+    let new = layer_from_config(&document("{}", &others), &present());
     assert_eq!(old.specs.links, new.specs.links);
     assert_eq!(all(&new), ["wg0 wireguard", "wg0/10.8.0.1/24"]);
     let link = &new.specs.links[0];
@@ -249,7 +249,7 @@ fn wireguard_link_is_equal_in_both_forms() {
 
 #[test]
 fn config_without_network_settings_gives_no_specs() {
-    let said = said(&document("{}", ""), &present());
+    let said = layer_from_config(&document("{}", ""), &present());
     assert_eq!(said, Said::default());
 }
 
@@ -267,7 +267,7 @@ fn dns_cache_addresses_are_host_only() {
                    serviceSubnets: [10.96.0.0/12, 'fd00:20::/112']\n";
     for form in [old, by_kind] {
         let document = sample::read(&format!("{}{form}", sample::machine("")));
-        let said = said(&document, &present());
+        let said = layer_from_config(&document, &present());
         let found: Vec<(String, &str)> = said
             .specs
             .addresses
@@ -319,7 +319,7 @@ iifName: uplink
 table: 7
 ";
     let old = "{interfaces: [{interface: uplink, mtu: 9000}]}";
-    let said = said(&document(old, &others), &present());
+    let said = layer_from_config(&document(old, &others), &present());
     assert_eq!(called(&said), [("eth1", "uplink")]);
     let expected = ["eth1 ", "storage vlan", "eth1/10.0.0.5/24", "dhcp4/eth1"];
     assert_eq!(all(&said), expected);
@@ -330,7 +330,7 @@ table: 7
 
 #[test]
 fn aliases_are_numbered_by_hardware_address_and_unique_per_link() {
-    let of = |others: &str| said(&document("{}", others), &present());
+    let of = |others: &str| layer_from_config(&document("{}", others), &present());
     let both = "link.type == 1u";
     assert_eq!(
         called(&of(&alias("net%d", both))),
@@ -372,7 +372,7 @@ fn a_link_in_a_bond_keeps_the_alias_of_its_address() {
         link.master_index = 9;
         "52:54:00:00:00:01".clone_into(&mut link.hardware_addr);
     }
-    let said = said(&document("{}", &alias("uplink", second)), &present);
+    let said = layer_from_config(&document("{}", &alias("uplink", second)), &present);
     assert_eq!(called(&said), [("eth1", "uplink")]);
 }
 
@@ -381,7 +381,7 @@ fn alias_of_an_earlier_config_is_not_resolved() {
     let mut present = present();
     "uplink".clone_into(&mut present.get_mut("eth1").unwrap().alias);
     let network = "{interfaces: [{interface: uplink, mtu: 9000}]}";
-    let said = said(&document(network, ""), &present);
+    let said = layer_from_config(&document(network, ""), &present);
     assert_eq!(all(&said), ["uplink "]);
 }
 
@@ -406,7 +406,7 @@ kind: DHCPv6Config
 name: eth2
 duidRaw: '00:01:02'
 ";
-    let said = said(&document("{}", others), &present());
+    let said = layer_from_config(&document("{}", others), &present());
     let who = |spec: &OperatorSpec| {
         let identifier = &spec.dhcp.client_identifier;
         (identifier.client_identifier, identifier.duid.clone())

@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::Paths;
 
-/// What all processes of a cgroup use together.
+/// Resource use of all processes of a cgroup together.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
     /// Memory in bytes.

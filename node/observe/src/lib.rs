@@ -1,4 +1,4 @@
-//! What the machine shows, read for the API: processes, memory, disks, mounts, files, sockets, packets, kernel log.
+//! Reads processes, memory, disks, mounts, files, sockets, packets and the kernel log for the API.
 //!
 //! Owns: parsers of the kernel's tables and walks through file trees. A function that is not `async` blocks its thread.
 //! Never: changes the machine, decides who may ask, or knows config, resources, services or cluster (`node/server`).

@@ -64,7 +64,7 @@ impl Record {
     }
 }
 
-/// What is known about the end of the previous boot.
+/// The record of the end of the previous boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LastStop {
     /// Boot id of the previous boot; empty if unknown.
@@ -195,7 +195,7 @@ pub fn amend(last: Option<LastStop>, evidence: &Evidence) -> Option<LastStop> {
 ///
 /// # Errors
 /// Those of the volume.
-pub fn told(state: &Path, boot: &str) -> io::Result<()> {
+pub fn clear_reported_words(state: &Path, boot: &str) -> io::Result<()> {
     let keeps_words = |record: Record| record.boot == boot && !record.words.is_empty();
     if read(state)?.is_some_and(keeps_words) {
         change(state, boot, |record| record.words.clear())?;
@@ -423,7 +423,7 @@ mod tests {
         );
         assert!(last.kernel_log.ends_with("one\n"));
         // Boot c2 has reported everything and is cut off; boot d panics itself.
-        told(state, "c2").unwrap();
+        clear_reported_words(state, "c2").unwrap();
         let last = begun(state, "d", Evidence::default()).unwrap();
         assert_eq!(
             (last.stop.detail.as_str(), last.kernel_log.as_str()),
@@ -431,7 +431,7 @@ mod tests {
         );
         let last = begun(state, "e", panicked("two")).unwrap();
         assert_eq!((last.boot.as_str(), last.stop.reason), ("d", Reason::Panic));
-        told(state, "e").unwrap();
+        clear_reported_words(state, "e").unwrap();
         // Another panic with a similar text is not a known one.
         let last = begun(state, "f", panicked("two")).unwrap();
         assert_eq!((last.boot.as_str(), last.stop.reason), ("e", Reason::Panic));

@@ -1,4 +1,4 @@
-//! What a node keeps from one boot to the next, and what it learns about the boot before.
+//! State that survives a boot.
 //!
 //! Owns: the stored machine configs, the values of META, how a boot ended, and the kernel's reports of memory kills.
 //! Never: mounts a volume, or decides what the node does with what it finds.

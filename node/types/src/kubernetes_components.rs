@@ -69,9 +69,9 @@ impl From<&ExtraVolume> for wire::ExtraVolume {
 /// Resource requests and limits by `cpu` and `memory`, in the form of Kubernetes' quantities.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Resources {
-    /// What the scheduler reserves.
+    /// Resources that the scheduler reserves.
     pub requests: BTreeMap<String, String>,
-    /// What the container may use at most.
+    /// Upper bounds of the container's resources.
     pub limits: BTreeMap<String, String>,
 }
 

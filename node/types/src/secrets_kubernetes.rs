@@ -34,7 +34,7 @@ fn url(text: &str) -> Url {
     }
 }
 
-/// What a control plane node trusts and signs with; id [`KubernetesRoot::ID`].
+/// CAs and keys that a control plane node trusts and signs with; id [`KubernetesRoot::ID`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubernetesRoot {
@@ -207,7 +207,7 @@ impl Spec for KubernetesCerts {
     }
 }
 
-/// What a new kubelet needs to join; id [`KubeletSecrets::ID`].
+/// Credentials with which a new kubelet joins; id [`KubeletSecrets::ID`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeletSecrets {

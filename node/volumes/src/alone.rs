@@ -17,7 +17,7 @@ pub struct Alone(String);
 ///
 /// # Errors
 /// `EBUSY` if another thread holds the lock, perhaps for hours.
-pub fn alone(disk: &str) -> io::Result<Alone> {
+pub fn lock_disk(disk: &str) -> io::Result<Alone> {
     if taken().insert(disk.to_owned()) {
         return Ok(Alone(disk.to_owned()));
     }
@@ -55,13 +55,13 @@ mod tests {
 
     #[test]
     fn disk_lock_is_exclusive_per_disk() {
-        let first = alone("a-disk").unwrap();
-        let busy = alone("a-disk").unwrap_err();
+        let first = lock_disk("a-disk").unwrap();
+        let busy = lock_disk("a-disk").unwrap_err();
         assert_eq!(busy.kind(), io::ErrorKind::ResourceBusy);
-        let _other = alone("another-disk").unwrap();
+        let _other = lock_disk("another-disk").unwrap();
         let next = thread::spawn(|| drop(wait_for("a-disk")));
         drop(first);
         next.join().unwrap();
-        alone("a-disk").unwrap();
+        lock_disk("a-disk").unwrap();
     }
 }

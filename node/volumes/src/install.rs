@@ -16,7 +16,7 @@ use corten_sys::blkpg;
 use tokio::task::block_in_place;
 use uuid::Uuid;
 
-use super::alone::{Alone, alone};
+use super::alone::{Alone, lock_disk};
 use super::attach::{Site, attach, unmount};
 use super::disk::{self, Disk};
 use super::table::{Marks, Table};
@@ -68,7 +68,7 @@ impl Blank {
         if disk.is_read_only() {
             return Err(told("it is read-only".to_owned()));
         }
-        let alone = alone(&name).map_err(|error| told(error.to_string()))?;
+        let alone = lock_disk(&name).map_err(|error| told(error.to_string()))?;
         let (mut file, length) = open(&disk).map_err(&told)?;
         fits(length, disk.sector()).map_err(&told)?;
         check(&mut file, length, over).map_err(&told)?;

@@ -11,7 +11,7 @@ use corten_sys::blkpg;
 use rustix::fs::{FallocateFlags, OFlags, fallocate, major, minor};
 use uuid::Uuid;
 
-use super::alone::alone;
+use super::alone::lock_disk;
 use super::disk::{Disk, open_on};
 use super::table::{Extent, Table};
 use super::user::Signature;
@@ -168,7 +168,7 @@ impl DeviceWipe {
     /// `EBUSY` if it is in use; also if another disk has its name now.
     pub fn carry_out(&self) -> io::Result<()> {
         let disk = self.disk();
-        let _alone = alone(&disk.name)?;
+        let _alone = lock_disk(&disk.name)?;
         let device = Path::new("/dev").join(&self.device);
         let (mut file, length) = open(self.sequence, &device)?;
         match &self.partition_of {

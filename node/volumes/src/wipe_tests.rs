@@ -1,4 +1,4 @@
-//! What a wipe leaves on a disk.
+//! The content of a disk after a wipe.
 
 use std::cell::Cell;
 use std::fs;

@@ -78,7 +78,7 @@ fn devices(sysfs: &Sysfs) -> BTreeSet<PathBuf> {
 pub struct Coldplug {
     sysfs: Sysfs,
     left: VecDeque<PathBuf>,
-    /// What was requested first; `None` once all other devices are listed.
+    /// Devices that were requested first; `None` once all other devices are listed.
     first: Option<Vec<PathBuf>>,
     terminals: VecDeque<PathBuf>,
 }

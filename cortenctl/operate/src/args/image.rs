@@ -11,12 +11,12 @@ pub struct Image {
     /// Namespace of the images
     #[arg(long, value_enum, global = true, hide = true, default_value = "cri")]
     pub(crate) namespace: ImageNamespace,
-    /// What to do.
+    /// The verb.
     #[command(subcommand)]
     pub verb: ImageVerb,
 }
 
-/// What to do with images.
+/// The verbs of `image`.
 #[derive(Debug, Subcommand)]
 pub enum ImageVerb {
     /// List images

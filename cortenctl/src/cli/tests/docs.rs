@@ -68,7 +68,7 @@ fn code(page: &str) -> (Vec<String>, Vec<String>) {
     (lines, spans)
 }
 
-/// What the client says of a command line of the documentation; in a sentence it may leave arguments out.
+/// The client's verdict on a command line of the documentation; in a sentence it may leave arguments out.
 fn check(line: &str, is_whole: bool) -> Result<(), String> {
     let mut words = words(line.trim_start_matches("$ "));
     let is_ours = |word: &String| word.rsplit('/').next() == Some(PROGRAM);

@@ -1,4 +1,4 @@
-//! What a node is: its cluster, its type and stage, and its part in Kubernetes.
+//! Identity of a node: its cluster, its type and stage, and its part in Kubernetes.
 
 use corten_client::connect::Route;
 use corten_client::failure::Failure;

@@ -164,7 +164,7 @@ async fn file(node: &Node, path: String) -> Result<String, Trouble> {
     text(node.client::<Machine>().read(request).await).await
 }
 
-/// What each controller reads and writes, in Graphviz' language.
+/// Inputs and outputs of each controller, in Graphviz' language.
 async fn dependencies(node: &Node) -> Result<String, Trouble> {
     let client = &mut node.client::<Inspect>();
     let answer = client.controller_runtime_dependencies(node.brief(()));

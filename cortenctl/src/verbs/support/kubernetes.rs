@@ -1,4 +1,4 @@
-//! What a cluster tells: nodes and system pods, the logs of these pods, and the state of etcd.
+//! Collects from a cluster: nodes and system pods, the logs of these pods, and the state of etcd.
 
 use corten_api::common::ContainerDriver;
 use corten_api::machine as api;

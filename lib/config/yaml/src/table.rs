@@ -66,7 +66,7 @@ pub struct Field {
     pub even_empty: bool,
     /// Merging with a patch.
     pub merge: Merge,
-    /// What a refusal adds about an alternative; empty: nothing.
+    /// The alternative that a refusal names; empty: none.
     pub remedy: &'static str,
 }
 

@@ -21,7 +21,7 @@ const MAX_BYTES: usize = 4 * crate::MAX_SIZE;
 pub struct Node {
     /// Where it begins.
     pub mark: Mark,
-    /// What it is.
+    /// Its value.
     pub content: Content,
 }
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use corten_base::durable::{Access, remove_others, replace_all};
+use corten_base::durable::{Access, remove_directory_if_there, remove_others, replace_all};
 use corten_config::registries::{ANY, Mirror, Registries, RegistryTls, of_host};
 use toml::Table;
 
@@ -114,7 +114,7 @@ fn certificates(host: &str, tls: &RegistryTls, text: &mut Table, files: &mut Fil
 pub(super) fn write(root: &Path, wanted: &BTreeMap<String, Files>) -> io::Result<()> {
     fs::create_dir_all(root)?;
     let removed = root.join(REMOVED);
-    let mut done = remove_all(&removed);
+    let mut done = remove_directory_if_there(&removed);
     for (name, files) in wanted {
         let files = files.iter().map(|(name, text)| (&**name, &**text));
         // `hosts.toml` last, because it refers to the other files.
@@ -127,15 +127,8 @@ pub(super) fn write(root: &Path, wanted: &BTreeMap<String, Files>) -> io::Result
     done.and(remove_others(root, is_wanted, |directory| {
         // A rename removes the directory atomically for readers.
         fs::rename(directory, &removed)?;
-        remove_all(&removed)
+        remove_directory_if_there(&removed)
     }))
-}
-
-fn remove_all(directory: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(directory) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

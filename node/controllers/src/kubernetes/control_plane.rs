@@ -158,7 +158,7 @@ async fn is_api_ready(config: &Document) -> bool {
 
 type Pods = Vec<(&'static str, StaticPod)>;
 
-/// What a config's control plane needs; nothing by default.
+/// Pods and resources of a config's control plane; nothing by default.
 #[derive(Debug, Default)]
 struct Rendered {
     pods: Pods,

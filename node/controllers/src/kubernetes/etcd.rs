@@ -67,7 +67,7 @@ struct MadeFor {
     ca: String,
 }
 
-/// What the controller knows of the node and its cluster.
+/// Facts about the node and its cluster.
 #[derive(Debug)]
 struct Found {
     facts: Facts,

@@ -182,7 +182,7 @@ mod tests {
     const CA: &str =
         "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
 
-    /// What a cluster was asked for: a node with its labels, or an uncordoned node.
+    /// A request to a cluster: a node with its labels, or an uncordoned node.
     #[derive(Debug, PartialEq)]
     enum Asked {
         Labels(String, BTreeMap<String, String>),

@@ -39,7 +39,7 @@ const DECLINE_WAIT: Duration = Duration::from_secs(10);
 /// Lifetime of a lease whose server names none, as in the reference.
 const DEFAULT_TIME: u32 = 30 * 60;
 
-/// What happens to a client.
+/// An event of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Event {
     /// Time has passed.
@@ -51,7 +51,7 @@ pub(super) enum Event {
     Claim([u8; 6]),
 }
 
-/// What a client does.
+/// An action of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
     /// Send a message to all servers.
@@ -70,7 +70,7 @@ pub(super) enum Action {
     Tell(News<Lease>),
 }
 
-/// What a client listens to.
+/// The packets that a client receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Listens {
     Nothing,

@@ -45,7 +45,7 @@ const WANTED: [OptionCode; 13] = [
     OptionCode::StaticRoutingTable,
 ];
 
-/// What identifies the client to a server.
+/// Identity of the client for a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Identity {
     pub mac: [u8; 6],

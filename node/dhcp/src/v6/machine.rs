@@ -24,7 +24,7 @@ const CONFIRMS: u32 = 4;
 /// Unanswered solicits before the console names the silence: about half a minute.
 const SILENT: u32 = 6;
 
-/// What happens to a client.
+/// An event of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Event {
     /// Time has passed.
@@ -34,7 +34,7 @@ pub(super) enum Event {
     Answer(Box<Answer>),
 }
 
-/// What a client does.
+/// An action of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
     /// Send a message to all servers.

@@ -35,7 +35,7 @@ const WANTED: [u8; 6] = [0, 23, 0, 24, 0, 56];
 /// Length limit of a DUID in bytes (RFC 8415, section 11.1).
 const LONGEST_DUID: usize = 130;
 
-/// What identifies the client and its link to a server.
+/// Identity of the client and its link for a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Identity {
     pub duid: Vec<u8>,

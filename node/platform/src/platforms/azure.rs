@@ -117,7 +117,7 @@ fn read(given: &Given<'_>) -> Instance {
     given.instance("compute", config, metadata, network)
 }
 
-/// What the disc says of a machine at its first start.
+/// Settings on the disc of a machine's first start.
 #[derive(Debug, Default)]
 struct Disc {
     hostname: String,

@@ -12,7 +12,7 @@ use super::choose::{Facts, known_as};
 use super::known::Seen;
 use super::partition::{Change, Plan, Wish};
 use super::{Place, Trouble};
-use crate::alone::{Alone, alone};
+use crate::alone::{Alone, lock_disk};
 use crate::disk::Disk;
 
 /// A locked disk on which a volume is made. While it is open, no other disk can get its name.
@@ -97,5 +97,5 @@ pub(super) fn named(name: &str, facts: &Facts) -> Disk {
 
 /// Locks a disk; fails while another thread changes it.
 pub(super) fn have(disk: &Disk) -> Result<Alone, Trouble> {
-    alone(&disk.name).map_err(|error| Trouble::Busy(format!("{}: {error}", disk.name)))
+    lock_disk(&disk.name).map_err(|error| Trouble::Busy(format!("{}: {error}", disk.name)))
 }

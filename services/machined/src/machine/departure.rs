@@ -83,7 +83,7 @@ impl Machine {
         }
     }
 
-    /// What is left of [`Machine::leave`] when `why` gives it no time.
+    /// The part of [`Machine::leave`] that remains when `why` gives it no time.
     ///
     /// # Errors
     /// As [`Machine::leave`].

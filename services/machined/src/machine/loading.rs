@@ -2,13 +2,12 @@
 //! checks and unpacks them, and an overlay lays them over `/usr/local`. A failed extension does not affect the others.
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use corten_base::console;
+use corten_base::durable::remove_directory_if_there;
 use corten_base::panics::again;
 use corten_config::Document;
 use corten_config::registries::Registries;
@@ -78,7 +77,7 @@ impl Machine {
     /// Keeps the extensions loaded that the config names, for as long as the node runs.
     pub(super) async fn load_extensions(self: Arc<Machine>) {
         self.supervisor.up(CONTAINERD).await;
-        if let Err(error) = remove_all(Path::new(UNPACKED)) {
+        if let Err(error) = remove_directory_if_there(Path::new(UNPACKED)) {
             console::warn(&format!("cannot remove {UNPACKED}: {error}"));
         }
         let overlay = match Overlay::over(Path::new(OVER)) {
@@ -313,15 +312,10 @@ fn layers_of(extensions: &[Loaded]) -> Vec<PathBuf> {
     directories.filter(|directory| directory.is_dir()).collect()
 }
 
-fn remove_all(directory: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use corten_base::sample;
 
     use super::*;

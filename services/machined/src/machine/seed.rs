@@ -122,7 +122,7 @@ impl Machine {
     }
 }
 
-/// What a seed says of the machine, apart from its network. The serial number may give the name.
+/// Facts about the machine from a seed, apart from its network. The serial number may give the name.
 fn instance_of(platform: &str, seed: &Seed) -> Instance {
     let metadata = Metadata::of_seed(&seed.identity);
     Instance {

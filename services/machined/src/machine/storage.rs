@@ -288,7 +288,7 @@ impl Machine {
         }
         // The API is served by now, so clients can read the whole record.
         if has_state {
-            warn_unless_kept(last_stop::told(state, &boot));
+            warn_unless_kept(last_stop::clear_reported_words(state, &boot));
         }
         self.told_lock();
     }

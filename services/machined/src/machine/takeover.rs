@@ -1,4 +1,4 @@
-//! What shortens the end of a boot, as in the reference: the power button, a signal or a forced call ends the current wait
+//! Events that shorten the end of a boot, as in the reference: the power button, a signal or a forced call ends the current wait
 //! for the pods or the cluster.
 
 use std::io;

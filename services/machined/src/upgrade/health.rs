@@ -61,7 +61,7 @@ impl Health {
         }
     }
 
-    /// What worked before the trial and does not work now.
+    /// Functions that worked before the trial and do not work now.
     #[must_use]
     pub fn lost(&self, trial: &Trial) -> Vec<String> {
         let is_there = matches!(self.stage, Stage::Running | Stage::Maintenance)

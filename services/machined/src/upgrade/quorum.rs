@@ -31,7 +31,7 @@ pub(super) enum Absence {
     Final,
 }
 
-/// What becomes of etcd while this node is away.
+/// The state of etcd while this node is away.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outlook {
     /// The other members keep their quorum, or no other member depends on this node.

@@ -40,7 +40,7 @@ pub(super) struct Accounts {
     pub(super) config: watch::Receiver<Option<Document>>,
 }
 
-/// What the service of accounts depends on; a change begins it anew.
+/// Inputs of the service of accounts; a change begins it anew.
 #[derive(Debug, Clone, PartialEq)]
 struct Inputs {
     rules: PodAccessConfig,

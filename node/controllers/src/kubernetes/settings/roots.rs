@@ -49,7 +49,7 @@ pub(super) fn kubelet(settings: &Settings, is_control_plane: bool) -> KubeletSec
     }
 }
 
-/// What a control plane node signs with; `None` while the config lacks a CA.
+/// CAs that a control plane node signs with; `None` while the config lacks a CA.
 pub(super) fn kubernetes(
     config: &Document,
     settings: &Settings,
