@@ -14,7 +14,8 @@ use crate::keys::{CertificateAndKey, key_pair_from_pem, key_to_pem, to_pem};
 use crate::{CA_LIFETIME, CLOCK_SKEW, MAINTENANCE_NAME, NODE_LIFETIME, PkiError, ServerRequest};
 use crate::{certificates_from_pem, name};
 
-/// Key algorithm of a CA. Not all clients of Kubernetes and etcd support Ed25519. RSA is not supported.
+/// Algorithm of a new key. Not all clients of Kubernetes and etcd support Ed25519. [`Ca::from_pem`] reads RSA and P-384
+/// as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
     /// Ed25519: the node API.
@@ -127,7 +128,7 @@ impl Ca {
         })
     }
 
-    /// Reads a CA from its PEM certificate and key.
+    /// Reads a CA from its PEM certificate and key: Ed25519, ECDSA on P-256 or P-384, or RSA of 2048 to 4096 bits.
     ///
     /// # Errors
     /// Either cannot be read, the key belongs to another certificate, or the certificate is not a CA certificate.

@@ -4,10 +4,13 @@
 //! Never: reads files, opens sockets or reads the clock; the time is an argument.
 
 mod ca;
+mod encodings;
 mod inspect;
 mod keys;
 mod name;
 mod request;
+#[cfg(test)]
+mod rsa_tests;
 mod server_request;
 #[cfg(test)]
 mod server_request_tests;
@@ -23,7 +26,8 @@ pub use inspect::{
     organizations, serial, validity,
 };
 pub use keys::{
-    CertificateAndKey, certificate_from_der, certificates_from_pem, private_key_from_pem, to_pem,
+    CertificateAndKey, certificate_from_der, certificates_from_pem, check_key,
+    private_key_from_pem, to_pem,
 };
 pub use request::{new_key, request};
 pub use server_request::{MAX_NAMES, ServerRequest, server_request};
@@ -58,8 +62,19 @@ pub enum PkiError {
     #[error("the certificate is not a CA certificate")]
     NotACa,
     /// The private key is damaged or of an unsupported type.
-    #[error("not a usable private key (Ed25519 or ECDSA P-256 in PKCS#8)")]
+    #[error(
+        "the private key is damaged, or neither Ed25519, ECDSA on P-256 or P-384, nor RSA of 2048 to 4096 bits: copy it \
+         again, or use such a key"
+    )]
     NotAKey,
+    /// The RSA key is too short or too long; with its size in bits.
+    #[error("the RSA key has {0} bits: use one of 2048 to 4096 bits")]
+    RsaSize(usize),
+    /// The private key needs a passphrase, which nobody enters on a node.
+    #[error(
+        "the private key is encrypted: decrypt it, as with `openssl pkey -in KEY -out DECRYPTED`"
+    )]
+    Encrypted,
     /// The private key belongs to another certificate.
     #[error("the private key does not belong to the certificate")]
     KeyMismatch,

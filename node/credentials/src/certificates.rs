@@ -278,6 +278,24 @@ mod tests {
     }
 
     #[test]
+    fn rsa_machine_ca_signs_for_the_api() {
+        let sample = |name| String::from_utf8(corten_corpus::sample("pki", name)).unwrap();
+        let [crt, key, short] = ["rsa.crt", "rsa.key", "rsa-512.key"].map(sample);
+        let machine =
+            |key: &str| format!("  ca: {{crt: {}, key: {}}}", encoded(&crt), encoded(key));
+        let good = document("controlplane", &machine(&key));
+        check(&good).unwrap();
+        let server = signer(&good)
+            .unwrap()
+            .server("node", &["node".into()], now(), NODE_LIFETIME)
+            .unwrap();
+        let anchors = corten_pki::certificates_from_pem(crt.as_bytes()).unwrap();
+        corten_pki::verify_issued(&server, &anchors, now()).unwrap();
+        let error = check(&document("controlplane", &machine(&short))).unwrap_err();
+        assert!(matches!(error, ConfigError::Ca(PkiError::RsaSize(512))));
+    }
+
+    #[test]
     fn certificate_files_are_private_and_replaced_as_a_whole() {
         let dir = tempfile::tempdir().unwrap();
         let uid = fs::metadata(dir.path()).unwrap().uid();

@@ -13,6 +13,7 @@ mod images;
 mod kubeconfig;
 pub mod kubelet;
 mod manifests;
+mod own_images;
 pub mod pods;
 mod prism;
 mod settings;
@@ -27,6 +28,7 @@ pub use extra::Extra;
 pub use images::{Images, network_plugin};
 pub use kubeconfig::{Identity, admin, kubeconfig};
 pub use manifests::bootstrap_settings;
+pub use own_images::{own_images, service_images};
 pub use prism::Upstream;
 pub use settings::{ControlPlane, Missing, Node, Settings, Taint, is_alone, nth};
 pub use shims::ShimGroups;
@@ -56,6 +58,8 @@ pub const SCHEDULER_UID: u32 = 65536;
 /// User and group of etcd.
 pub const ETCD_UID: u32 = 60;
 
+#[cfg(test)]
+mod rsa_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

@@ -169,6 +169,25 @@ fn cas_that_no_rotation_made_stay_accepted() {
 }
 
 #[test]
+fn rsa_ca_of_an_imported_cluster_is_replaced() {
+    let sample = |name| String::from_utf8(corten_corpus::sample("pki", name)).unwrap();
+    let old = Ca::from_pem(&sample("rsa.crt"), &sample("rsa.key")).unwrap();
+    for by_kind in [false, true] {
+        let mut text = config("controlplane", by_kind, Some(&old), &[]);
+        let plan = plan(&[member("cp", &text)]);
+        assert_eq!(plan.forgotten, [der(&old)]);
+        text = after(&text, Step::Accept, &plan);
+        let key = trusted(&text).issuing.map(|one| one.key);
+        assert_eq!(key.as_ref(), Some(&old.pem().key));
+        for step in [Step::Issue, Step::Forget] {
+            text = after(&text, step, &plan);
+        }
+        let all = trusted(&text).all().unwrap();
+        assert_eq!(all, std::slice::from_ref(&plan.new_der));
+    }
+}
+
+#[test]
 fn rotation_that_was_interrupted_at_any_node_is_brought_to_its_end() {
     let old = aged_ca(100);
     let start = || {
