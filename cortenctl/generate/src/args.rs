@@ -154,6 +154,22 @@ pub struct GenSecrets {
     /// Extract the secrets of a control plane node's config instead of making new ones
     #[arg(long, value_name = "FILE")]
     pub(crate) from_controlplane_config: Option<PathBuf>,
+    /// Take the CAs and the service account key of a kubeadm cluster, from a copy of /etc/kubernetes/pki
+    #[arg(
+        short = 'p',
+        long,
+        value_name = "DIR",
+        conflicts_with = "from_controlplane_config"
+    )]
+    pub(crate) from_kubernetes_pki: Option<PathBuf>,
+    /// Bootstrap token of the kubeadm cluster [default: a new one]
+    #[arg(
+        short = 't',
+        long,
+        value_name = "TOKEN",
+        requires = "from_kubernetes_pki"
+    )]
+    pub(crate) kubernetes_bootstrap_token: Option<String>,
     /// Version that the nodes are compatible with, such as v1.14
     #[arg(long, value_name = "VERSION")]
     pub(crate) talos_version: Option<String>,

@@ -29,9 +29,21 @@ pub(super) fn loses_secrets(args: &GenConfig) -> bool {
     args.with_secrets.is_none() && !args.output_types.contains(&OutputType::ControlPlane)
 }
 
-/// Refuses flags of `gen secrets` that would have to be ignored.
+/// Refuses flags of `gen secrets` that would have to be ignored, and a token that Kubernetes would refuse.
 pub(super) fn check_secrets(args: &GenSecrets) -> Result<(), Failure> {
-    compatible(args.talos_version.as_deref())
+    compatible(args.talos_version.as_deref())?;
+    match &args.kubernetes_bootstrap_token {
+        Some(token) if !is_bootstrap_token(token) => Err(Failure::usage(
+            "--kubernetes-bootstrap-token: a token is like abcdef.0123456789abcdef; `kubeadm token create` makes one",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Whether Kubernetes accepts the text as a bootstrap token.
+fn is_bootstrap_token(text: &str) -> bool {
+    let form = Regex::new(r"^[a-z0-9]{6}\.[a-z0-9]{16}$");
+    form.is_ok_and(|form| form.is_match(text))
 }
 
 /// Refuses a version whose nodes cannot read the one form of config that is written.
@@ -128,6 +140,22 @@ fn name(kind: OutputType) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_tokens_that_kubernetes_accepts_are_bootstrap_tokens() {
+        assert!(is_bootstrap_token("abcdef.0123456789abcdef"));
+        for wrong in [
+            "",
+            "test-token",
+            "abcdef.0123456789abcde",
+            "abcdef.0123456789abcdefg",
+            "Abcdef.0123456789abcdef",
+            "abcdef:0123456789abcdef",
+            "abcdef.0123456789abcdef\n",
+        ] {
+            assert!(!is_bootstrap_token(wrong), "{wrong:?}");
+        }
+    }
 
     #[test]
     fn only_node_versions_that_read_the_config_are_accepted() {

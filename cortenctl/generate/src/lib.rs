@@ -8,6 +8,7 @@ mod bundle;
 mod certificates;
 mod documents;
 mod flags;
+mod kubeadm;
 mod machineconfig;
 mod reuse;
 mod secrets;
@@ -123,9 +124,13 @@ pub fn config(args: &GenConfig) -> Result<(), Failure> {
 
 fn secrets(args: &GenSecrets) -> Result<(), Failure> {
     flags::check_secrets(args)?;
-    let secrets = match &args.from_controlplane_config {
-        Some(path) => reuse::read(path)?,
-        None => Secrets::generate(SystemTime::now())?,
+    let now = SystemTime::now();
+    let secrets = match (&args.from_kubernetes_pki, &args.from_controlplane_config) {
+        (Some(directory), _) => {
+            kubeadm::read(directory, args.kubernetes_bootstrap_token.as_deref(), now)?
+        }
+        (None, Some(path)) => reuse::read(path)?,
+        (None, None) => Secrets::generate(now)?,
     };
     let text = yaml::render(&bundle::value(&secrets))?;
     let path = &args.output_file;

@@ -341,6 +341,8 @@ fn secrets_file_generates_the_same_cluster_again() {
     let wanted = GenSecrets {
         output_file: file.clone(),
         from_controlplane_config: None,
+        from_kubernetes_pki: None,
+        kubernetes_bootstrap_token: None,
         talos_version: None,
         force: false,
     };

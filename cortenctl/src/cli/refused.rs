@@ -172,7 +172,7 @@ pub(super) const FLAGS: &[Flag] = &[
         &["gen ca"],
         "--rsa",
         Nothing,
-        "a machine CA uses Ed25519: make other CAs with a tool such as openssl",
+        "this client makes CAs with Ed25519 keys alone: make one with an RSA key with a tool such as openssl",
     ),
     flag(
         &["gen config", "machineconfig gen"],
@@ -192,20 +192,6 @@ pub(super) const FLAGS: &[Flag] = &[
         Nothing,
         COMMENTS,
     ),
-    flag(
-        &["gen secrets"],
-        "--from-kubernetes-pki",
-        Value,
-        "secrets of a running Kubernetes cluster cannot be imported yet: make new ones, and move the workloads",
-    )
-    .or('p'),
-    flag(
-        &["gen secrets"],
-        "--kubernetes-bootstrap-token",
-        Value,
-        "secrets of a running Kubernetes cluster cannot be imported yet: make new ones, and move the workloads",
-    )
-    .or('t'),
     flag(
         &["health"],
         "--run-e2e",

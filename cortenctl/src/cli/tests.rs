@@ -187,6 +187,7 @@ fn output_formats_are_accepted() {
         "gen config c https://h:6443 --talos-version v1.10 --version v1alpha1 --with-cluster-discovery",
         "gen config c https://h:6443 --registry-mirror a=https://b --registry-mirror c=https://d",
         "gen secrets --from-controlplane-config c.yaml --talos-version v1.14 -o -",
+        "gen secrets -p pki -t abcdef.0123456789abcdef --force",
     ] {
         assert!(parse(line).is_ok(), "{line}: {:?}", parse(line).err());
     }
@@ -333,8 +334,6 @@ fn refused_verbs_and_flags_name_an_alternative() {
             "mc gen c https://h:6443 --with-kubespan",
             "not supported yet",
         ),
-        ("gen secrets -p /etc/kubernetes/pki", "Kubernetes"),
-        ("gen secrets -t a.b", "Kubernetes"),
         ("-c lab memory", "--context"),
         ("memory -c lab", "--context"),
         ("memory --siderov1-keys-dir /k", "--context"),

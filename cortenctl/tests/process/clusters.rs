@@ -14,8 +14,12 @@ const DOCKER: &str = r#"#!/bin/sh
 at=$(dirname "$0")/made
 case "$1 $2" in
 "info --format") echo 2 ;;
-"network create") : > "$at/network"; until [ -e "$at/../go" ]; do sleep 0.02; done ;;
-"network ls") [ ! -e "$at/network" ] || echo network ;;
+"network create")
+    for flag; do
+        case $flag in --label=corten.directory=*) echo "${flag#*=*=}" > "$at/network" ;; esac
+    done
+    until [ -e "$at/../go" ]; do sleep 0.02; done ;;
+"network ls") [ ! -e "$at/network" ] || if [ "$3" = --format ]; then cat "$at/network"; else echo network; fi ;;
 "network rm") rm "$at/network" ;;
 "run --detach") : > "$at/container"; echo container ;;
 "ps --all") [ ! -e "$at/container" ] || echo container ;;

@@ -109,6 +109,24 @@ fn prepare(directory: &Path) {
     )
     .unwrap();
     std::fs::write(directory.join("snapshot"), vec![7; 200_000]).unwrap();
+    prepare_pki(&directory.join("pki"));
+}
+
+/// Makes the files of a control plane node of kubeadm.
+fn prepare_pki(directory: &Path) {
+    std::fs::create_dir_all(directory.join("etcd")).unwrap();
+    let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/corpus/pki");
+    for (name, sample) in [
+        ("ca.crt", "rsa.crt"),
+        ("ca.key", "rsa.key"),
+        ("front-proxy-ca.crt", "p384.crt"),
+        ("front-proxy-ca.key", "p384.key"),
+        ("etcd/ca.crt", "rsa.crt"),
+        ("etcd/ca.key", "rsa-pkcs8.key"),
+        ("sa.key", "rsa.key"),
+    ] {
+        std::fs::copy(samples.join(sample), directory.join(name)).unwrap();
+    }
 }
 
 fn shown(command: &str, directory: &Path, endpoint: &str) -> String {
