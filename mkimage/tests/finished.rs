@@ -17,6 +17,8 @@ mod support;
 const VERSION: &str = "1.2.3";
 /// The formats of these tests.
 const FORMATS: &str = "uki,raw,pxe";
+/// The licence of the Go module.
+const LICENCES: &[u8] = br#"{"pkg:golang/example.org/a@v1.0.0": "Beerware"}"#;
 /// Size of a disk in bytes, larger than the limit of [`BLOCKS`].
 const DISK: usize = 1 << 20;
 /// Limit for [`limited`]: 256 or 512 KiB, depending on the shell's block size.
@@ -91,6 +93,7 @@ impl Site {
                 "usr/lib/go-1/bin/go",
                 b"#!/bin/sh\nprintf '/x: go1\\n\\tdep\\texample.org/a\\tv1.0.0\\th1:x=\\n'\n",
             ),
+            "licences" => write("licences.json", LICENCES),
             "uki" => write(&format!("{image}.efi"), b"program"),
             "raw" => write(&format!("{image}.raw"), &vec![7; DISK]),
             "pxe" => write(&format!("{image}-pxe/vmlinuz"), b"kernel"),
@@ -402,9 +405,10 @@ fn the_bill_of_materials_names_every_kind_of_component() {
     let packages = bill["packages"].as_array().expect("packages");
     let names: BTreeSet<&str> = packages
         .iter()
-        .filter_map(|one| one["name"].as_str())
+        .flat_map(|one| [&one["name"], &one["licenseDeclared"]])
+        .filter_map(Value::as_str)
         .collect();
-    for name in ["linux", "libc6", "init", "serde", "example.org/a"] {
+    for name in "linux libc6 kmod init serde stdlib example.org/a Beerware".split(' ') {
         assert!(names.contains(name), "{name} is not among {names:?}");
     }
     assert_eq!(site.say(&["sbom"]), site.say(&["sbom", "--output", "pxe"]));

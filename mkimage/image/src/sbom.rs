@@ -1,5 +1,6 @@
 //! The bill of materials: SPDX 2.3 in JSON, one package per component of the image.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::path::Path;
 
@@ -65,7 +66,7 @@ pub fn document(release: &Release, components: &[Component]) -> Result<String> {
     relationships.extend(ids.iter().map(|id| relation(IMAGE, "CONTAINS", id)));
     // Different documents need different namespaces; the namespace is a hash of the content.
     let content = checksums::of_bytes(serde_json::to_string(&packages)?.as_bytes());
-    let document = json!({
+    let mut document = json!({
         "spdxVersion": "SPDX-2.3",
         "dataLicense": "CC0-1.0",
         "SPDXID": "SPDXRef-DOCUMENT",
@@ -78,15 +79,35 @@ pub fn document(release: &Release, components: &[Component]) -> Result<String> {
         "packages": packages,
         "relationships": relationships,
     });
+    let texts = references(&components);
+    if let (Some(fields), false) = (document.as_object_mut(), texts.is_empty()) {
+        fields.insert("hasExtractedLicensingInfos".to_owned(), texts.into());
+    }
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
+/// The licences outside SPDX's list, which a document must describe.
+fn references(components: &[Component]) -> Vec<Value> {
+    let mut users: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for component in components {
+        let licence = component.licence.as_deref().unwrap_or_default();
+        let words = licence.split([' ', '(', ')']);
+        for reference in words.filter(|word| word.starts_with("LicenseRef-")) {
+            users.entry(reference).or_default().insert(&component.name);
+        }
+    }
+    let described = |(reference, users): (&str, BTreeSet<&str>)| {
+        let users: Vec<&str> = users.into_iter().collect();
+        let text = format!(
+            "The list of licence texts in the image has it, under {}.",
+            users.join(", ")
+        );
+        json!({"licenseId": reference, "extractedText": text})
+    };
+    users.into_iter().map(described).collect()
+}
+
 fn package(id: &str, component: &Component) -> Value {
-    // Older crates write `MIT/Apache-2.0` for a choice.
-    let licence = component
-        .licence
-        .as_ref()
-        .map(|text| text.replace('/', " OR "));
     let mut package = json!({
         "SPDXID": id,
         "name": component.name,
@@ -95,7 +116,7 @@ fn package(id: &str, component: &Component) -> Value {
         "downloadLocation": NO_ASSERTION,
         "filesAnalyzed": false,
         "licenseConcluded": NO_ASSERTION,
-        "licenseDeclared": licence.as_deref().unwrap_or(NO_ASSERTION),
+        "licenseDeclared": component.licence.as_deref().unwrap_or(NO_ASSERTION),
         "copyrightText": NO_ASSERTION,
         "externalRefs": [{
             "referenceCategory": "PACKAGE-MANAGER",
@@ -146,9 +167,22 @@ mod tests {
     }
 
     #[test]
+    fn licence_outside_the_list_of_spdx_is_described() {
+        let licence = "MIT AND (LicenseRef-a-own OR ISC)";
+        let both = ["a", "b"].map(|name| component(name, Some(licence)));
+        let text = document(&release(), &both).unwrap();
+        let value: Value = serde_json::from_str(&text).unwrap();
+        let described = value["hasExtractedLicensingInfos"].as_array().unwrap();
+        assert_eq!(described.len(), 1, "{described:?}");
+        assert_eq!(described[0]["licenseId"], "LicenseRef-a-own");
+        let told = described[0]["extractedText"].as_str().unwrap();
+        assert!(told.ends_with("under a, b."), "{told}");
+    }
+
+    #[test]
     fn order_and_repetition_do_not_matter() {
         let (a, b) = (
-            component("a_b", Some("MIT/Apache-2.0")),
+            component("a_b", Some("MIT OR Apache-2.0")),
             component("zz", None),
         );
         let one = document(&release(), &[a.clone(), b.clone()]).unwrap();

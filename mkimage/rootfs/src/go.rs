@@ -14,6 +14,9 @@ use corten_steps::toolchain::{Compilers, quote};
 
 use crate::{cni, go_size};
 
+/// The module's directory, from the root of the repository.
+pub const DIRECTORY: &str = "rootfs/go";
+
 const CONTAINERD: &str = "github.com/containerd/containerd/v2";
 const RUNC: &str = "github.com/opencontainers/runc";
 const PLUGINS: &str = "github.com/containernetworking/plugins";
@@ -208,7 +211,7 @@ impl Inputs<'_> {
             .env("GOTELEMETRY", "off")
             .env("GOOS", "linux")
             .env("GOARCH", self.compilers.arch.names().go)
-            .env("GOMODCACHE", self.cache.join("modules"))
+            .env("GOMODCACHE", modules(self.cache))
             .env("GOPATH", self.cache.join("path"))
             .env("GOCACHE", self.cache.join("build"));
         for name in [
@@ -317,6 +320,20 @@ pub fn module_version<'a>(gomod: &'a str, module: &str) -> Result<&'a str> {
         })
 }
 
+/// The directory of a module's sources, below that of all fetched modules: Go writes `!a` for `A`.
+pub fn directory(module: &str, version: &str) -> String {
+    let escaped = |c: char| match c.is_ascii_uppercase() {
+        true => format!("!{}", c.to_ascii_lowercase()),
+        false => c.to_string(),
+    };
+    format!("{module}@{version}").chars().map(escaped).collect()
+}
+
+/// The directory of all fetched modules below [`Inputs::cache`].
+pub fn modules(cache: &Path) -> PathBuf {
+    cache.join("modules")
+}
+
 /// The `go` program of the tree unpacked at `root`, of any version.
 pub fn go_program(root: &Path) -> Result<PathBuf> {
     let lib = root.join("usr/lib");
@@ -354,6 +371,12 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("does not pin example.org/none"), "{error}");
+    }
+
+    #[test]
+    fn directory_of_a_module_is_that_of_go() {
+        let found = directory("github.com/Microsoft/hcsshim", "v0.15.0-rc.1");
+        assert_eq!(found, "github.com/!microsoft/hcsshim@v0.15.0-rc.1");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The container images of a build: `rootfs/kubernetes/images.toml`.
 //!
-//! An image has one layer: its parts (file manifests as in [`manifest`](super::manifest)), its programs, and its bill
-//! of materials. It depends on its pins alone, never on the release or the date of the build.
+//! An image has one layer: its parts (file manifests as in [`manifest`](super::manifest)), its programs, its bill of
+//! materials and licence texts. It depends on its pins alone, never on the release or the date of the build.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -22,7 +22,7 @@ pub const IMAGES: &str = "rootfs/kubernetes/images.toml";
 /// The purpose of packages that are locked for images alone.
 pub const PURPOSE: &str = "images";
 /// The version of this module's build steps; must be raised when the images' content changes.
-pub const RECIPE: &str = "1";
+pub const RECIPE: &str = "2";
 
 /// Every image, and the registry in their names.
 #[derive(Debug, Clone, Deserialize)]

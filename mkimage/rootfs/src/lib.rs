@@ -11,6 +11,7 @@ mod go_size;
 pub mod images;
 pub mod kubernetes;
 pub mod libkmod;
+pub mod licences;
 pub mod listing;
 pub mod manifest;
 pub mod programs;

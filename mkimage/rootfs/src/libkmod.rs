@@ -1,5 +1,6 @@
 //! Builds libkmod from its source, for udevd (docs/decisions/0007-libkmod-from-source.md).
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +12,8 @@ use corten_steps::tool::Tool;
 use corten_steps::toolchain::Compilers;
 use corten_steps::untar;
 
+use crate::licences::notice::Notice;
+
 /// The library's name in the output of the step.
 pub const LIBRARY: &str = "libkmod.so.2";
 /// The purpose of its packages in the lock.
@@ -18,6 +21,10 @@ pub const PURPOSE: &str = "libkmod";
 /// The version of this module's build steps; must be raised when they change.
 pub const RECIPE: &str = "2";
 
+/// What stands before the licence in a source file.
+const IDENTIFIER: &str = "SPDX-License-Identifier:";
+/// The text of the library's licence.
+const TEXT: &str = "libkmod/COPYING";
 /// The source directories of the library.
 const PARTS: [&str; 2] = ["libkmod", "shared"];
 /// Endings of the omitted source files.
@@ -96,11 +103,7 @@ pub fn build(
     out: &Path,
     scratch: &Path,
 ) -> Result<()> {
-    let tree = scratch.join("kmod");
-    let file = fs::File::open(tarball).with_context(|| tarball.display().to_string())?;
-    untar::unpack("kmod's source (1 MB)", file, &tree, |path| {
-        PARTS.iter().any(|part| path.starts_with(part))
-    })?;
+    let tree = unpack(tarball, scratch)?;
     fs::write(tree.join("config.h"), CONFIG)?;
     Tool::new(compilers.c())
         .dir(&tree)
@@ -112,6 +115,42 @@ pub fn build(
         .args(sources(&tree)?)
         .run()
         .context("building libkmod")
+}
+
+/// The licence that the sources of the library name in their first lines, and its text.
+///
+/// # Errors
+/// A file of the source is missing, or names no licence.
+pub fn notice(tarball: &Path, scratch: &Path) -> Result<Notice> {
+    let tree = unpack(tarball, scratch)?;
+    let mut licences = BTreeSet::new();
+    for source in sources(&tree)? {
+        let text = fs::read_to_string(tree.join(&source))?;
+        let named = text.lines().find_map(|line| line.split_once(IDENTIFIER));
+        let (_, licence) = named.ok_or_else(|| {
+            Failure::new(
+                format!("{} of kmod names no licence", source.display()),
+                "name the licence of kmod in rootfs/licences.toml",
+            )
+        })?;
+        licences.insert(licence.trim().to_owned());
+    }
+    let licences: Vec<String> = licences.into_iter().collect();
+    let text = fs::read_to_string(tree.join(TEXT)).context("reading the licence of kmod")?;
+    Ok(Notice {
+        licence: Some(licences.join(" AND ")),
+        texts: vec![text],
+    })
+}
+
+/// Unpacks the library's part of the tarball below `scratch`.
+fn unpack(tarball: &Path, scratch: &Path) -> Result<PathBuf> {
+    let tree = scratch.join("kmod");
+    let file = fs::File::open(tarball).with_context(|| tarball.display().to_string())?;
+    untar::unpack("kmod's source (1 MB)", file, &tree, |path| {
+        PARTS.iter().any(|part| path.starts_with(part))
+    })?;
+    Ok(tree)
 }
 
 /// The C files of the library below `tree`, sorted.

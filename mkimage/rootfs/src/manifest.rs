@@ -38,6 +38,8 @@ pub enum Generated {
     CaBundle,
     /// `bill`: the bill of materials, which the node's API serves.
     Bill,
+    /// `licences`: the licence texts of all components in one file.
+    Licences,
 }
 
 /// The content of one path of the image.
@@ -247,6 +249,7 @@ fn source(text: &str) -> std::result::Result<Source, String> {
             "os-release" => Generated::OsRelease,
             "ca-bundle" => Generated::CaBundle,
             "bill" => Generated::Bill,
+            "licences" => Generated::Licences,
             _ => {
                 return Err(format!(
                     "comes from {text:?}, which the builder cannot generate"

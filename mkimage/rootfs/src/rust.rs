@@ -62,6 +62,21 @@ const LINKER: [&str; 4] = [
     "--icf=all",
 ];
 
+/// Adds what determines the crates that are linked into the programs to a step's key, without the sources.
+///
+/// # Errors
+/// A manifest of the workspace cannot be read.
+pub fn linked_key(workspace: &Path, key: KeyBuilder) -> Result<KeyBuilder> {
+    let mut key = key.file(&workspace.join("Cargo.lock"))?;
+    for member in workspace::members(workspace)?
+        .iter()
+        .chain([&PathBuf::new()])
+    {
+        key = key.file(&workspace.join(member).join("Cargo.toml"))?;
+    }
+    Ok(key)
+}
+
 /// The profile of `Cargo.toml` the programs are built with.
 #[derive(Debug, Clone, Copy)]
 pub enum CargoProfile {

@@ -63,6 +63,8 @@ pub struct Sources<'a> {
     pub version: &'a str,
     /// The bill of materials.
     pub bill: &'a str,
+    /// The licence texts of the components.
+    pub licences: &'a str,
 }
 
 impl Tree {
@@ -172,11 +174,13 @@ fn file(
         Source::Repo(path) => sources.repo.join(path),
         Source::Generated(what) => {
             let path = scratch.join(entry.path.replace('/', "-"));
+            let write = |text: &str| {
+                fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
+            };
             match what {
-                Generated::OsRelease => fs::write(&path, os_release(sources.version))
-                    .with_context(|| format!("writing {}", path.display()))?,
-                Generated::Bill => fs::write(&path, sources.bill)
-                    .with_context(|| format!("writing {}", path.display()))?,
+                Generated::OsRelease => write(&os_release(sources.version))?,
+                Generated::Bill => write(sources.bill)?,
+                Generated::Licences => write(sources.licences)?,
                 Generated::CaBundle => {
                     certs::write(package(sources.packages, "ca-certificates")?, &path)?;
                 }

@@ -27,16 +27,9 @@ struct Workspace {
 /// Makes `copy` equal to the workspace at `source`: the files and directories `inputs`, and every
 /// other member, because cargo reads only a complete workspace.
 pub fn sync(source: &Path, copy: &Path, inputs: &[&str]) -> Result<()> {
-    let manifest = source.join("Cargo.toml");
-    let text =
-        fs::read_to_string(&manifest).with_context(|| format!("reading {}", manifest.display()))?;
-    let manifest: Manifest = toml::from_str(&text).or_fail(
-        format!("{} names no members", manifest.display()),
-        "run mkimage in the source tree, or give its path with --source",
-    )?;
     let mut wanted = BTreeSet::new();
     let inputs = inputs.iter().chain([&TOOLCHAIN]).map(PathBuf::from);
-    for input in inputs.chain(manifest.workspace.members) {
+    for input in inputs.chain(members(source)?) {
         for path in files(&source.join(input))? {
             let path = path.strip_prefix(source)?.to_owned();
             if !wanted.contains(&path) {
@@ -51,6 +44,18 @@ pub fn sync(source: &Path, copy: &Path, inputs: &[&str]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The directories of the members of the workspace at `source`, relative to it.
+pub fn members(source: &Path) -> Result<Vec<PathBuf>> {
+    let manifest = source.join("Cargo.toml");
+    let text =
+        fs::read_to_string(&manifest).with_context(|| format!("reading {}", manifest.display()))?;
+    let manifest: Manifest = toml::from_str(&text).or_fail(
+        format!("{} names no members", manifest.display()),
+        "run mkimage in the source tree, or give its path with --source",
+    )?;
+    Ok(manifest.workspace.members)
 }
 
 /// Every regular file below `dir`; for a file, the file itself.

@@ -12,6 +12,7 @@ use corten_steps::fetch::Fetcher;
 use corten_steps::lock::Lock;
 
 use super::Options;
+use crate::notices::Files;
 use crate::output::Output;
 use crate::overlay::Overlay;
 use crate::platform::Platform;
@@ -76,6 +77,22 @@ impl Context {
     pub(super) fn grub(&self, boot: &Path) -> Option<PathBuf> {
         let platform = self.arch().names().grub?;
         Some(boot.join("usr/lib/grub").join(platform))
+    }
+
+    /// The directory of fetched Go modules and compiled Go packages.
+    pub(super) fn go_cache(&self) -> PathBuf {
+        self.options.cache.root().join("go")
+    }
+
+    /// The files that notices are read from.
+    pub(super) fn files<'a>(&'a self, scratch: &'a Path) -> Files<'a> {
+        Files {
+            source: &self.options.source,
+            lock: &self.lock,
+            arch: self.arch(),
+            fetcher: &self.fetcher,
+            scratch,
+        }
     }
 
     /// Fetches every package of one purpose.

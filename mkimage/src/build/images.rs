@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use corten_image::layout::{self, Layout};
-use corten_image::sbom::{self, Component};
+use corten_image::sbom;
 use corten_image::{Release, checksums, output, provenance};
 use corten_rootfs::images::{self, Image, Images};
 use corten_rootfs::manifest::{Content, Source};
@@ -15,6 +15,7 @@ use corten_rootfs::tree::{self, Kind, Node, Sources, Tree};
 use corten_rootfs::{check, go, kubernetes};
 use corten_steps::cache::KeyBuilder;
 use corten_steps::error::{Remedy as _, Result};
+use corten_steps::file_name;
 use corten_steps::recipe::{Handle, Recipe};
 use corten_steps::report::Reporter;
 use corten_steps::toolchain::Locked;
@@ -24,15 +25,19 @@ use super::foundation::{Foundation, foundation};
 use super::programs::Programs;
 use super::steps::Handles;
 use super::{Finished, origin, place};
-use crate::components;
+use crate::components::{self, Part};
+use crate::notices::{self, Notices};
 use crate::output::Output;
 
 /// The cache in the output of the step `imagecache`.
 pub const CACHE: &str = "imagecache.squashfs";
 /// The path of the bill of materials in an image.
 const BILL: &str = "sbom.spdx.json";
+/// The path of the licence texts in an image.
+const TEXTS: &str = "licences.txt";
 
-/// Builds the container images alone, without the node. Each image holds its own bill of materials.
+/// Builds the container images alone, without the node. Each image holds its own bill of materials
+/// and the licence texts of its components.
 pub fn build(context: &Context) -> Result<Finished> {
     let options = &context.options;
     let mut recipe = Recipe::default();
@@ -77,8 +82,8 @@ pub fn alone<'a>(recipe: &mut Recipe<'a>, context: &'a Context) -> Result<(Handl
 
 /// Adds every step of the images to the steps of a node.
 pub fn every<'a>(recipe: &mut Recipe<'a>, context: &'a Context, handles: &Handles) -> Result<()> {
-    let bill = &handles.files.bill;
-    let layout = layout(recipe, context, &bill.programs, &bill.go_tools)?;
+    let listed = &handles.files.bill.steps;
+    let layout = layout(recipe, context, &listed.programs, &listed.go_tools)?;
     archive(recipe, context, &layout);
     cache(recipe, &layout, &handles.tools);
     Ok(())
@@ -93,13 +98,12 @@ pub fn layout<'a>(
 ) -> Result<Handle> {
     let list = Images::read(&context.options.source)?;
     let programs = programs(recipe, context, (compilers, go_tools), &list)?;
-    let go_tools = go_tools.clone();
+    let (compilers, go_tools) = (compilers.clone(), go_tools.clone());
     let debian = context.arch().names().debian;
-    let mut key = images::key(
-        &context.options.source,
-        KeyBuilder::new("container-images").step(&programs.key),
-    )?
-    .add("arch", context.arch().to_string());
+    let source = &context.options.source;
+    let key = KeyBuilder::new("container-images").step(&programs.key);
+    let key = images::key(source, key)?.add("arch", context.arch().to_string());
+    let mut key = notices::key(source, &context.lock, context.arch(), key)?;
     for purpose in ["rootfs", images::PURPOSE] {
         for package in context.lock.packages(purpose, debian) {
             key = key.add("deb", &package.sha256);
@@ -109,13 +113,24 @@ pub fn layout<'a>(
         "container-images",
         key.finish(),
         move |built, out, scratch| {
-            let programs = built.dir(&programs);
+            let module = (&go_tools, kubernetes::DIRECTORY);
+            compilers.with_go(context, built, module, |inputs| {
+                kubernetes::fetch(inputs, context.options.offline)
+            })?;
+            let files = Files {
+                programs: built.dir(&programs),
+                go: &go::go_program(built.dir(&go_tools))?,
+                packages: &packages(context)?,
+            };
+            let parts = list.images.iter().map(|image| files.parts(context, image));
+            let parts: Vec<Vec<Part>> = parts.collect::<Result<_>>()?;
+            let notices = Notices::read(&context.files(scratch), parts.iter().flatten())?;
             let mut layout = Layout::create(out, context.arch())?;
-            let packages = packages(context)?;
-            for image in &list.images {
+            for (image, parts) in list.images.iter().zip(parts) {
                 let scratch = scratch.join(&image.name);
-                let go = go::go_program(built.dir(&go_tools))?;
-                let tree = tree_of(context, image, [programs, &go, &scratch], &packages)
+                let about = about(context, image, parts, &notices)?;
+                let tree = files
+                    .tree(context, image, &about, &scratch)
                     .with_context(|| format!("assembling the image {}", image.name))?;
                 let name = format!("{}/{}:{}", list.registry, image.name, image.version);
                 layout.add(&name, &image.run(), &image.annotations(), &tree)?;
@@ -167,21 +182,18 @@ fn programs<'a>(
 ) -> Result<Handle> {
     let pause = list.version("pause")?.to_owned();
     let module = context.source(kubernetes::DIRECTORY);
-    let (trees, go_tools) = (compilers.clone(), go_tools.clone());
+    let (compilers, go_tools) = (compilers.clone(), go_tools.clone());
     // No program contains C code, so the key covers only Go's compiler.
     let key = KeyBuilder::new("kubernetes")
         .add("pause", &pause)
         .step(&go_tools.key);
     let key = kubernetes::key(&module, context.arch().names().go, key)?.finish();
     Ok(recipe.add("kubernetes", key, move |built, out, scratch| {
-        let inputs = go::Inputs {
-            go: built.dir(&go_tools),
-            module: &module,
-            compilers: &trees.compilers(context, built)?,
-            cache: &context.options.cache.root().join("go"),
-        };
-        kubernetes::fetch(&inputs, context.options.offline)?;
-        kubernetes::build(&inputs, out, scratch, &pause, context.options.jobs)
+        let module = (&go_tools, kubernetes::DIRECTORY);
+        compilers.with_go(context, built, module, |inputs| {
+            kubernetes::fetch(inputs, context.options.offline)?;
+            kubernetes::build(inputs, out, scratch, &pause, context.options.jobs)
+        })
     }))
 }
 
@@ -199,58 +211,92 @@ fn packages(context: &Context) -> Result<BTreeMap<String, PathBuf>> {
     Ok(packages)
 }
 
-/// The files of one image, checked by the rules of the root file system, and its bill of materials.
-fn tree_of(
-    context: &Context,
-    image: &Image,
-    [programs, go, scratch]: [&Path; 3],
-    packages: &BTreeMap<String, PathBuf>,
-) -> Result<Tree> {
-    fs::create_dir_all(scratch).with_context(|| format!("creating {}", scratch.display()))?;
-    let manifest = image.manifest(&context.options.source, context.arch())?;
-    let nothing = Path::new("");
-    let sources = Sources {
-        repo: &context.options.source,
-        packages,
-        go: programs,
-        cargo: nothing,
-        c: nothing,
-        modules: None,
-        arch: context.arch(),
-        version: &image.version,
-        bill: "",
-    };
-    let mut tree = tree::assemble(&manifest, &sources, scratch)?;
-    check::check(&tree, context.arch(), &images::executables(&tree))?;
-    let mut found = components::of_packages(&context.lock, context.arch(), |name| {
-        manifest.entries().any(|entry| match &entry.content {
-            Content::File(Source::Deb { package, .. }) => package == name,
-            _ => false,
-        })
-    });
-    for program in &image.programs {
-        let name = program.rsplit('/').next().unwrap_or(program);
-        found.extend(components::go_modules(go, &programs.join(name))?);
-    }
-    let bill = scratch.join(BILL);
-    fs::write(&bill, document(context, image, &found)?)
-        .with_context(|| format!("writing {}", bill.display()))?;
-    let node = Node {
-        kind: Kind::File(bill),
-        mode: 0o644,
-        uid: 0,
-        gid: 0,
-    };
-    tree.insert(BILL.to_owned(), node)?;
-    Ok(tree)
+/// What the images are made of.
+struct Files<'a> {
+    /// The programs in Go.
+    programs: &'a Path,
+    /// Go's own program, which reads the modules in the others.
+    go: &'a Path,
+    /// The files of the packages, by name.
+    packages: &'a BTreeMap<String, PathBuf>,
 }
 
-/// The bill of materials of an image, with the image's version and no date.
-fn document(context: &Context, image: &Image, components: &[Component]) -> Result<String> {
+impl Files<'_> {
+    /// The components of an image.
+    fn parts(&self, context: &Context, image: &Image) -> Result<Vec<Part>> {
+        let manifest = image.manifest(&context.options.source, context.arch())?;
+        let lock = &context.lock;
+        let mut found = components::of_packages(lock, context.arch(), |name| {
+            manifest.entries().any(|entry| match &entry.content {
+                Content::File(Source::Deb { package, .. }) => package == name,
+                _ => false,
+            })
+        });
+        let modules = go::modules(&context.go_cache());
+        for program in &image.programs {
+            let program = self.programs.join(file_name(Path::new(program)));
+            found.extend(components::go_modules(lock, self.go, &program, &modules)?);
+        }
+        Ok(found)
+    }
+
+    /// The files of an image, checked by the rules of the root file system, and those `about` it.
+    fn tree(
+        &self,
+        context: &Context,
+        image: &Image,
+        about: &[(&str, String)],
+        scratch: &Path,
+    ) -> Result<Tree> {
+        fs::create_dir_all(scratch).with_context(|| format!("creating {}", scratch.display()))?;
+        let manifest = image.manifest(&context.options.source, context.arch())?;
+        let nothing = Path::new("");
+        let sources = Sources {
+            repo: &context.options.source,
+            packages: self.packages,
+            go: self.programs,
+            cargo: nothing,
+            c: nothing,
+            modules: None,
+            arch: context.arch(),
+            version: &image.version,
+            bill: "",
+            licences: "",
+        };
+        let mut tree = tree::assemble(&manifest, &sources, scratch)?;
+        check::check(&tree, context.arch(), &images::executables(&tree))?;
+        for (path, content) in about {
+            let file = scratch.join(path);
+            fs::write(&file, content).with_context(|| format!("writing {}", file.display()))?;
+            let node = Node {
+                kind: Kind::File(file),
+                mode: 0o644,
+                uid: 0,
+                gid: 0,
+            };
+            tree.insert((*path).to_owned(), node)?;
+        }
+        Ok(tree)
+    }
+}
+
+/// The bill of materials of an image, with the image's version and no date, and its licence texts.
+fn about(
+    context: &Context,
+    image: &Image,
+    parts: Vec<Part>,
+    notices: &Notices,
+) -> Result<[(&'static str, String); 2]> {
     let release = Release {
         version: format!("{}-{}", image.name, image.version),
         arch: context.arch(),
         epoch: 0,
     };
-    sbom::document(&release, components)
+    let title = format!("Licences of the image {} {}", image.name, image.version);
+    let texts = notices.document(&title, &parts);
+    let components = notices::declared(parts, &notices.licences());
+    Ok([
+        (BILL, sbom::document(&release, &components)?),
+        (TEXTS, texts),
+    ])
 }

@@ -36,8 +36,8 @@ pub fn add<'a>(
         true => Some(images::layout(
             recipe,
             context,
-            &handles.files.bill.programs,
-            &handles.files.bill.go_tools,
+            &handles.files.bill.steps.programs,
+            &handles.files.bill.steps.go_tools,
         )?),
         false => None,
     };

@@ -39,6 +39,22 @@ impl Programs {
         let bin = context.options.cache.root().join("bin").join(key);
         Compilers::write(trees, context.arch(), &bin)
     }
+
+    /// Calls `act` with the inputs of Go's programs in the repository's directory `module`.
+    pub fn with_go(
+        &self,
+        context: &Context,
+        built: &Built,
+        (go_tools, module): (&Handle, &str),
+        act: impl FnOnce(&go::Inputs<'_>) -> Result<()>,
+    ) -> Result<()> {
+        act(&go::Inputs {
+            go: built.dir(go_tools),
+            module: &context.source(module),
+            compilers: &self.compilers(context, built)?,
+            cache: &context.go_cache(),
+        })
+    }
 }
 
 /// containerd, its shim, runc and the CNI plugins.
@@ -48,20 +64,14 @@ pub fn go_programs<'a>(
     programs: &Programs,
     go_tools: &Handle,
 ) -> Result<Handle> {
-    let module = context.source("rootfs/go");
     let key = programs.key(KeyBuilder::new("go")).step(&go_tools.key);
-    let key = go::Inputs::key(&module, context.arch(), key)?.finish();
+    let key = go::Inputs::key(&context.source(go::DIRECTORY), context.arch(), key)?.finish();
     let (programs, go_tools) = (programs.clone(), go_tools.clone());
     Ok(recipe.add("go", key, move |built, out, scratch| {
-        let compilers = programs.compilers(context, built)?;
-        let inputs = go::Inputs {
-            go: built.dir(&go_tools),
-            module: &module,
-            compilers: &compilers,
-            cache: &context.options.cache.root().join("go"),
-        };
-        inputs.fetch(context.options.offline)?;
-        inputs.build(out, scratch)
+        programs.with_go(context, built, (&go_tools, go::DIRECTORY), |inputs| {
+            inputs.fetch(context.options.offline)?;
+            inputs.build(out, scratch)
+        })
     }))
 }
 

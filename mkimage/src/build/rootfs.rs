@@ -54,7 +54,13 @@ impl Files {
         for package in context.lock.packages("rootfs", debian) {
             key = key.add("deb", &package.sha256);
         }
-        let steps = [&self.kernel, &self.bill.go, &self.daemons, &self.libkmod];
+        let steps = [
+            &self.kernel,
+            &self.bill.steps.go,
+            &self.bill.licences,
+            &self.daemons,
+            &self.libkmod,
+        ];
         Ok(steps
             .into_iter()
             .fold(key, |key, input| key.step(&input.key)))
@@ -73,13 +79,14 @@ impl Files {
         let sources = Sources {
             repo: &context.options.source,
             packages: &context.fetch("rootfs", debian)?,
-            go: built.dir(&self.bill.go),
+            go: built.dir(&self.bill.steps.go),
             cargo: built.dir(&self.daemons),
             c: built.dir(&self.libkmod),
             modules,
             arch: context.arch(),
             version: &context.release.version,
             bill: &self.bill.in_image(context, built)?,
+            licences: &self.bill.texts(built)?,
         };
         let tree = tree::assemble(&manifest, &sources, &scratch.join("files"))?;
         let allowed = fs::read_to_string(context.source("rootfs/executables.txt"))?;

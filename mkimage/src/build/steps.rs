@@ -11,7 +11,7 @@ use corten_steps::error::{Failure, Result};
 use corten_steps::recipe::{Handle, Recipe};
 use corten_steps::toolchain::Locked;
 
-use super::bill::Bill;
+use super::bill::{self, Bill};
 use super::context::Context;
 use super::foundation::{Foundation, foundation, packages};
 use super::programs;
@@ -56,11 +56,12 @@ pub fn add<'a>(recipe: &mut Recipe<'a>, context: &'a Context) -> Result<Handles>
     let daemons = programs::daemons(recipe, context, &programs)?;
     let kernel = kernel(recipe, context)?;
     let libkmod = programs::libkmod(recipe, context, &programs)?;
-    let bill = Bill {
+    let listed = bill::Steps {
         programs,
         go_tools,
         go,
     };
+    let bill = Bill::add(recipe, context, listed)?;
     let files = Files {
         bill,
         kernel: kernel.clone(),
