@@ -26,6 +26,7 @@ pub mod platform_layer;
 mod platform_layer_tests;
 pub mod rules;
 pub mod seed;
+pub mod stored_seed;
 #[cfg(test)]
 mod tests;
 pub mod wireguard;

@@ -1,11 +1,12 @@
 //! The network and the name that a platform gives a machine: `network-config` and `meta-data` of cloud-init, META 0x0a.
 //!
-//! Owns: their parsers ([`network`], [`identity`], [`PlatformNetwork`]), which report all problems with their places.
+//! Owns: their parsers ([`network`], [`identity`], [`PlatformNetwork`]), which report all problems; [`SeedNetwork`] as JSON.
 //! Never: reads files or uses the network. The caller resolves links, because it knows those of the machine.
 
 mod bond;
 mod bridge;
 mod cloud;
+mod forms;
 mod limits;
 mod meta;
 mod meta_link;

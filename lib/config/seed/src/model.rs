@@ -1,4 +1,5 @@
-//! A network in cloud-init's terms, for both versions of its format.
+//! A network in cloud-init's terms, for both versions of its format. As JSON, a missing field has its default, and an
+//! unknown one is ignored, so that an older version reads what a newer one has stored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -8,11 +9,14 @@ use corten_values::{Cidr, Mac};
 use corten_yaml::problem::printable;
 use corten_yaml::read::Reader;
 use corten_yaml::tree::Node;
+use serde::{Deserialize, Serialize};
 
+use crate::forms::{RouteForm, bond, families};
 use crate::limits::Size;
 
 /// A network.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct SeedNetwork {
     /// Links in the order of the text; those of version 2 by name.
     pub links: Vec<SeedLink>,
@@ -24,7 +28,8 @@ pub struct SeedNetwork {
     pub dns_servers: Vec<IpAddr>,
     /// Search domains for short names.
     pub search_domains: Vec<String>,
-    /// Settings of the text without an effect, each with its place.
+    /// Settings of the text without an effect, each with its place; not part of the JSON.
+    #[serde(skip)]
     pub left_out: Vec<String>,
 }
 
@@ -98,7 +103,7 @@ impl SeedNetwork {
 }
 
 /// A link.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SeedLink {
     /// Identifier for references by other links. It is the name of a virtual link, and of a card without a match.
     pub id: String,
@@ -113,8 +118,10 @@ pub struct SeedLink {
     /// DHCPv6 client.
     pub dhcp6: Option<SeedDhcp>,
     /// Addresses.
+    #[serde(default)]
     pub addresses: Vec<Cidr>,
     /// Routes through the link.
+    #[serde(default)]
     pub routes: Vec<SeedRoute>,
 }
 
@@ -136,7 +143,8 @@ impl SeedLink {
 }
 
 /// Kind of a link.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum SeedShape {
     /// A network card.
     Card(SeedMatch),
@@ -147,6 +155,7 @@ pub enum SeedShape {
         /// Id of the primary member.
         primary: Option<String>,
         /// Settings of the bond; its `links` and `primary` are empty.
+        #[serde(with = "bond")]
         config: Box<BondConfig>,
     },
     /// A bridge.
@@ -176,7 +185,8 @@ impl SeedShape {
 }
 
 /// Selection of a card.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct SeedMatch {
     /// Permanent hardware address.
     pub mac: Option<Mac>,
@@ -187,7 +197,8 @@ pub struct SeedMatch {
 }
 
 /// Settings of a DHCP client.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct SeedDhcp {
     /// Metric of the offered routes; absent: the default.
     pub route_metric: Option<u32>,
@@ -198,9 +209,11 @@ pub struct SeedDhcp {
 }
 
 /// A route.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct SeedRoute {
     /// The route itself.
+    #[serde(with = "RouteForm")]
     pub route: LinkRoute,
     /// Whether the gateway is on the link, even without an address of its network.
     pub on_link: bool,
@@ -214,9 +227,11 @@ impl From<LinkRoute> for SeedRoute {
 }
 
 /// A routing rule: packets from, or to, a network use a routing table.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct SeedRule {
     /// Address families: `inet4`, `inet6`, or both.
+    #[serde(with = "families")]
     pub families: &'static [&'static str],
     /// Source network; absent: any.
     pub from: Option<Cidr>,

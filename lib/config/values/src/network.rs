@@ -6,6 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use corten_yaml::read::{Reader, Value, scalar};
 use corten_yaml::table::Shape;
 use corten_yaml::tree::Node;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::names::is_host_name;
 use crate::text::texts;
@@ -18,6 +20,9 @@ texts! {
             Cidr::parse(text).is_some() || text.parse::<IpAddr>().is_ok()
         };
 }
+
+/// Description of a [`Cidr`].
+const CIDR: &str = "an address and prefix such as 10.0.0.1/24";
 
 /// An address with the length of its network's prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -90,16 +95,28 @@ impl fmt::Display for Cidr {
     }
 }
 
+impl Serialize for Cidr {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Cidr {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Cidr, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Cidr::parse(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is not {CIDR}")))
+    }
+}
+
 impl Value for Cidr {
-    const SHAPE: Shape = Shape::Text("an address and prefix such as 10.0.0.1/24");
+    const SHAPE: Shape = Shape::Text(CIDR);
     fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
-        let what = "an address and prefix such as 10.0.0.1/24";
-        scalar(node, reader, what, Cidr::parse)
+        scalar(node, reader, CIDR, Cidr::parse)
     }
 }
 
 /// A hardware address, 6 bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Mac(pub [u8; 6]);
 
 impl Value for Mac {

@@ -19,6 +19,7 @@ mod runtime;
 mod seed;
 mod standing;
 mod storage;
+mod stored_seed;
 mod takeover;
 mod tell;
 mod trial;
@@ -259,6 +260,8 @@ impl Machine {
         tokio::spawn(again(move || machine.clone().follow_seed()));
         let machine = self.clone();
         tokio::spawn(again(move || machine.clone().follow_platform()));
+        let machine = self.clone();
+        tokio::spawn(again(move || machine.clone().follow_stored_seed()));
         if Mode::now().can(Ability::Disks) {
             let machine = self.clone();
             tokio::spawn(again(move || machine.clone().follow_late_disks()));

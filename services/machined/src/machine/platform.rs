@@ -28,6 +28,22 @@ pub(super) struct Heard {
     pub instance: watch::Sender<Option<Arc<Instance>>>,
 }
 
+impl Heard {
+    /// Publishes an answer of the platform, and logs everything else.
+    pub(super) fn hear(&self, platform: &str, news: News) {
+        match news {
+            News::Waiting(what) => {
+                console::say(&format!("waiting for the platform {platform}: {what}"));
+            }
+            News::Wrong(what) => console::warn(&format!("platform {platform}: {what}")),
+            News::Said(instance) => {
+                self.seed.send_replace(Some(Arc::new(seed_of(&instance))));
+                self.instance.send_replace(Some(Arc::from(instance)));
+            }
+        }
+    }
+}
+
 impl Machine {
     /// Follows the platform that the kernel's parameters name, for as long as the node runs. A platform without a
     /// source of data needs no client.
@@ -50,17 +66,6 @@ impl Machine {
         console::say(&format!(
             "asking the platform {name} for this machine's metadata"
         ));
-        let tell = |news| match news {
-            News::Waiting(what) => {
-                console::say(&format!("waiting for the platform {name}: {what}"));
-            }
-            News::Wrong(what) => console::warn(&format!("platform {name}: {what}")),
-            News::Said(instance) => {
-                let heard = &self.platform;
-                heard.seed.send_replace(Some(Arc::new(seed_of(&instance))));
-                heard.instance.send_replace(Some(Arc::from(instance)));
-            }
-        };
         let client = Client::new(&fs::read(CA_FILE).unwrap_or_default());
         if platform.wants_report {
             tokio::spawn(self.clone().report_ready(client.clone()));
@@ -71,7 +76,7 @@ impl Machine {
             Arc::new(ThisMachine),
             Pace::default(),
             cards,
-            tell,
+            |news| self.platform.hear(name, news),
         )
         .await;
     }
@@ -95,7 +100,8 @@ impl Machine {
     }
 }
 
-fn seed_of(instance: &Instance) -> Seed {
+/// The network settings of an answer.
+pub(super) fn seed_of(instance: &Instance) -> Seed {
     let network = instance.network.clone();
     Seed {
         network: network.seed,

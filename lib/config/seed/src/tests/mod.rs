@@ -1,5 +1,6 @@
 //! Tests of the whole crate.
 
+mod json;
 mod meta;
 mod network_config_tests;
 mod seed;
