@@ -7,7 +7,7 @@ use kube::Api;
 use kube::api::{
     DynamicObject, ListParams, ObjectMeta, PartialObjectMeta, WatchEvent, WatchParams,
 };
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::{ClusterError, within};
 
@@ -17,6 +17,8 @@ const LIFETIME: u32 = 290;
 pub(crate) const SILENCE: Duration = Duration::from_secs(LIFETIME as u64 + 5);
 /// Pause before the next request: a server that ends each request at once is not asked in a tight loop.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Interval in which a version expires on a broken server only.
+const OFTEN: Duration = Duration::from_secs(10);
 /// Status code of the server when it no longer has the changes since a version.
 const GONE: u16 = 410;
 
@@ -48,8 +50,8 @@ pub(crate) struct Changes {
     /// versions of the objects are in no order.
     version: Option<String>,
     events: Option<Events>,
-    /// Whether the changes since a version were gone, and no bookmark has come since.
-    has_expired: bool,
+    /// The last time that the changes since a version were gone.
+    expired: Option<Instant>,
     replays: u64,
 }
 
@@ -70,7 +72,7 @@ impl Changes {
             what,
             version: None,
             events: None,
-            has_expired: false,
+            expired: None,
             replays: 0,
         }
     }
@@ -130,12 +132,12 @@ impl Changes {
                 }
                 Some(Ok(WatchEvent::Bookmark(mark))) => {
                     self.version = Some(mark.metadata.resource_version);
-                    self.has_expired = false;
                 }
                 Some(Ok(WatchEvent::Error(status))) if status.code == GONE => {
                     self.version = None;
                     self.events = None;
-                    if std::mem::replace(&mut self.has_expired, true) {
+                    let expired = self.expired.replace(Instant::now());
+                    if expired.is_some_and(|before| before.elapsed() < OFTEN) {
                         sleep(PAUSE).await;
                     }
                 }

@@ -1,6 +1,6 @@
 //! machined's client of the Kubernetes API; the objects are JSON of any kind.
 //!
-//! Owns: objects and their inventory, nodes with cordon and drain, workloads, CAs and accounts of pods, static pods.
+//! Owns: objects, inventory, nodes with cordon and drain, workloads, CAs, accounts of pods, static pods, signing requests.
 //! Never: decides what is applied (`corten-manifests`) or granted, keeps anything between two calls, or takes a lock.
 
 mod access;
@@ -21,6 +21,7 @@ mod ownership;
 mod pods;
 mod prune;
 mod readiness;
+mod signing_requests;
 mod versions;
 
 use std::fmt::{self, Display};

@@ -14,6 +14,7 @@ pub mod clock;
 pub mod cluster;
 pub mod config;
 pub mod cri;
+pub mod diagnostic;
 pub mod environment;
 pub mod etcd;
 pub mod expression;

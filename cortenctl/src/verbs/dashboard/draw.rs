@@ -4,7 +4,7 @@ use corten_client::table::printable;
 use corten_client::units::size;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::{Modifier, Style};
+use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Gauge, Paragraph, Row, Table};
 
@@ -76,7 +76,7 @@ fn names(state: &State) -> Line<'static> {
     Line::from(spans)
 }
 
-/// A line about the node, and one about Kubernetes, as far as they are known.
+/// A line about the node, and one about Kubernetes, as far as they are known, and one of each diagnostic.
 fn facts(state: &State) -> Vec<Line<'static>> {
     let groups = [&state.facts.node, &state.facts.kubernetes];
     let line = |group: &Vec<(&'static str, String)>| {
@@ -88,7 +88,12 @@ fn facts(state: &State) -> Vec<Line<'static>> {
         Line::from(spans.collect::<Vec<_>>())
     };
     let known = groups.into_iter().filter(|group| !group.is_empty());
-    known.map(line).collect()
+    let diagnostic = |text: &String| {
+        let text = format!(" DIAGNOSTIC {}", printable(text));
+        Line::styled(text, Style::new().fg(Color::Red))
+    };
+    let diagnostics = state.facts.diagnostics.iter().map(diagnostic);
+    known.map(line).chain(diagnostics).collect()
 }
 
 /// A gauge of a share from 0 to 1; empty if the share is unknown.
@@ -283,6 +288,26 @@ left/right: node   s: sort processes   q: quit";
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[1], " CLUSTER demo (3 machines)   STAGE run?ning");
         assert_eq!(lines[2], " KUBELET healthy");
+    }
+
+    #[test]
+    fn each_diagnostic_of_the_node_is_drawn_in_a_line_until_it_is_gone() {
+        let mut state = State {
+            nodes: vec![node()],
+            ..State::default()
+        };
+        let without = drawn(&state, 82, 16);
+        state.facts.diagnostics = vec![
+            "address-overlap: no addr\u{1b}ess".to_owned(),
+            "kubelet-csr: no certificate".to_owned(),
+        ];
+        let text = drawn(&state, 82, 16);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[1], " DIAGNOSTIC address-overlap: no addr?ess");
+        assert_eq!(lines[2], " DIAGNOSTIC kubelet-csr: no certificate");
+        assert!(lines[3].starts_with("┌CPU"), "{text}");
+        state.facts.diagnostics.clear();
+        assert_eq!(drawn(&state, 82, 16), without);
     }
 
     #[test]

@@ -1,10 +1,11 @@
-//! Identity of a node: its cluster, its type and stage, and its part in Kubernetes.
+//! Identity of a node: its cluster, its type and stage, its part in Kubernetes; and its diagnostics.
 
 use corten_client::connect::Route;
 use corten_client::failure::Failure;
 use corten_client::resources::{find, list, machine_type, spec};
 use corten_client::stream::{Node, Trouble, each};
 use serde_json::Value;
+use tonic::Code;
 
 /// Components of a control plane: the name of the pod, and the title.
 const COMPONENTS: [(&str, &str); 3] = [
@@ -13,6 +14,9 @@ const COMPONENTS: [(&str, &str); 3] = [
     ("kube-scheduler", "SCHEDULER"),
 ];
 
+/// Limit of shown diagnostics.
+const DIAGNOSTICS: usize = 4;
+
 /// Titles and values; a value that the node does not tell is left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Facts {
@@ -20,6 +24,8 @@ pub(super) struct Facts {
     pub(super) node: Vec<(&'static str, String)>,
     /// Kubernetes on the node; empty without a running kubelet.
     pub(super) kubernetes: Vec<(&'static str, String)>,
+    /// Misconfigurations that the node has found.
+    pub(super) diagnostics: Vec<String>,
 }
 
 /// Asks the chosen node. A node that does not answer has no facts.
@@ -62,7 +68,23 @@ async fn ask(node: &Node) -> Result<Facts, Trouble> {
     Ok(Facts {
         node: of_node(cluster.as_ref(), members.len(), kind, status.as_ref()),
         kubernetes: of_kubernetes(kubelet.as_ref(), service.as_ref(), &pods),
+        diagnostics: diagnostics(node).await?,
     })
+}
+
+/// The first diagnostics; none of a node of a version without this type.
+async fn diagnostics(node: &Node) -> Result<Vec<String>, Trouble> {
+    let found = match list(node, "runtime", "Diagnostics.runtime.talos.dev").await {
+        Err(Trouble::Call(status)) if status.code() == Code::PermissionDenied => Vec::new(),
+        found => found?,
+    };
+    let mut told = Vec::new();
+    for resource in found.into_iter().take(DIAGNOSTICS) {
+        let message = text(Some(&spec(&resource)?), "/message").unwrap_or_default();
+        let id = resource.metadata.unwrap_or_default().id;
+        told.push(format!("{id}: {message}"));
+    }
+    Ok(told)
 }
 
 fn text(value: Option<&Value>, path: &str) -> Option<String> {

@@ -15,4 +15,5 @@ mod pods;
 mod prune;
 mod readiness;
 mod real;
+mod signing_requests;
 mod versions;

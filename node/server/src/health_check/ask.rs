@@ -301,6 +301,7 @@ impl Nodes for Asking {
             Check::Apid => answered(self.each(Contact::version).await),
             Check::Memory => answered(self.each(Contact::memory).await),
             Check::Disks => answered(self.each(Contact::disks).await),
+            Check::Diagnostics => answered(self.each(Contact::diagnostics).await),
             Check::Services => answered(self.each(Contact::services).await),
             Check::Boot => {
                 let brings_network = self.brings_network();

@@ -51,6 +51,7 @@ enum Check {
     Apid,
     Memory,
     Disks,
+    Diagnostics,
     Etcd,
     /// The members of etcd, compared between nodes.
     Members,
@@ -68,10 +69,11 @@ enum Check {
 }
 
 impl Check {
-    const ALL: [Check; 15] = [
+    const ALL: [Check; 16] = [
         Check::Apid,
         Check::Memory,
         Check::Disks,
+        Check::Diagnostics,
         Check::Etcd,
         Check::Members,
         Check::Strangers,
@@ -91,6 +93,7 @@ impl Check {
             Check::Apid => "apid to be ready",
             Check::Memory => "all nodes memory sizes",
             Check::Disks => "all nodes disk sizes",
+            Check::Diagnostics => "no diagnostics",
             Check::Etcd => "etcd to be healthy",
             Check::Members => "etcd members to be consistent across nodes",
             Check::Strangers => "etcd members to be control plane nodes",

@@ -3,7 +3,7 @@
 use std::error::Error as _;
 
 use corten_api::cosi::resource::state_client::StateClient;
-use corten_api::cosi::resource::{GetRequest, ListRequest};
+use corten_api::cosi::resource::{GetRequest, ListRequest, Resource};
 use corten_api::machine as api;
 use corten_api::machine::machine_service_client::MachineServiceClient;
 use corten_api::metadata;
@@ -11,9 +11,10 @@ use corten_api::resource::config::{MachineType as Type, MachineTypeSpec};
 use corten_api::roles::Role;
 use corten_api::storage::storage_service_client::StorageServiceClient;
 use corten_api::talos::resource::definitions::k8s::NodenameSpec;
-use corten_api::talos::resource::definitions::runtime::MachineStatusSpec;
+use corten_api::talos::resource::definitions::runtime::{DiagnosticSpec, MachineStatusSpec};
 use corten_resources::Spec;
 use corten_types::config::MachineType;
+use corten_types::diagnostic::Diagnostic;
 use corten_types::etcd::EtcdMember;
 use corten_types::kubernetes::Nodename;
 use corten_types::kubernetes_node::StaticPodStatus;
@@ -36,6 +37,8 @@ pub(super) struct Lack {
     pub(super) is_cut_off: bool,
     /// The node does not have the resource.
     is_absent: bool,
+    /// The node refuses the question, or does not have the type of the resource.
+    is_refused: bool,
 }
 
 impl Lack {
@@ -54,6 +57,7 @@ impl From<String> for Lack {
             why,
             is_cut_off: false,
             is_absent: false,
+            is_refused: false,
         }
     }
 }
@@ -66,6 +70,7 @@ impl From<Status> for Lack {
             why: status.message().to_owned(),
             is_cut_off,
             is_absent: status.code() == Code::NotFound,
+            is_refused: status.code() == Code::PermissionDenied,
         }
     }
 }
@@ -118,6 +123,25 @@ impl Contact {
         Ok(())
     }
 
+    /// Passes without diagnostics, and on a node of a version that has none.
+    pub(super) async fn diagnostics(self) -> Result<(), Lack> {
+        let found = match self.resources::<Diagnostic>().await {
+            Err(lack) if lack.is_refused => return Ok(()),
+            found => found?,
+        };
+        let mut told = Vec::new();
+        for resource in found {
+            let id = resource.metadata.unwrap_or_default().id;
+            let spec = resource.spec.unwrap_or_default().proto_spec;
+            let diagnostic: DiagnosticSpec = decoded("Diagnostic", &spec)?;
+            told.push(format!("{id}: {}", diagnostic.message));
+        }
+        match told.as_slice() {
+            [] => Ok(()),
+            told => Err(Lack::from(told.join(", "))),
+        }
+    }
+
     /// The id of the node's own member of etcd; `None` of a worker.
     pub(super) async fn own_member(self) -> Result<Option<String>, Lack> {
         if !self.is_control_plane().await? {
@@ -147,20 +171,10 @@ impl Contact {
         if !self.is_control_plane().await? || self.clone().registration().await?.is_none() {
             return Ok(None);
         }
-        let definition = StaticPodStatus::DEFINITION;
-        let wanted = ListRequest {
-            namespace: definition.default_namespace.to_owned(),
-            r#type: definition.type_name.to_owned(),
-            options: None,
-        };
-        let mut state = StateClient::new(self.channel.clone());
-        let mut answers = state.list(self.request(wanted)?).await?.into_inner();
-        let mut names = Vec::new();
-        while let Some(answer) = answers.message().await? {
-            let metadata = answer.resource.and_then(|resource| resource.metadata);
-            names.extend(metadata.map(|metadata| metadata.id));
-        }
-        Ok(Some(names))
+        let pods = self.resources::<StaticPodStatus>().await?.into_iter();
+        Ok(Some(
+            pods.filter_map(|pod| Some(pod.metadata?.id)).collect(),
+        ))
     }
 
     /// How the node takes part in Kubernetes; `None` of a node that stays out.
@@ -203,6 +217,23 @@ impl Contact {
         let resource = answer.into_inner().resource;
         let spec = resource.and_then(|resource| resource.spec);
         Ok(spec.unwrap_or_default().proto_spec)
+    }
+
+    /// All resources of a type.
+    async fn resources<S: Spec>(&self) -> Result<Vec<Resource>, Lack> {
+        let definition = S::DEFINITION;
+        let wanted = ListRequest {
+            namespace: definition.default_namespace.to_owned(),
+            r#type: definition.type_name.to_owned(),
+            options: None,
+        };
+        let mut state = StateClient::new(self.channel.clone());
+        let mut answers = state.list(self.request(wanted)?).await?.into_inner();
+        let mut found = Vec::new();
+        while let Some(answer) = answers.message().await? {
+            found.extend(answer.resource);
+        }
+        Ok(found)
     }
 
     /// A reader's request; with a name apid forwards it to that node.

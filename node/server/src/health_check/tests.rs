@@ -13,6 +13,7 @@ use corten_credentials::certificates;
 use corten_pki::{NODE_LIFETIME, private_key_from_pem, to_pem};
 use corten_resources::Draft;
 use corten_types::config::MachineType;
+use corten_types::diagnostic::Diagnostic;
 use corten_types::etcd::EtcdMember;
 use corten_types::kubernetes::Nodename;
 use corten_types::kubernetes_node::StaticPodStatus;
@@ -81,6 +82,8 @@ async fn each_check_is_awaited_and_each_change_reported_once() {
             "waiting for all nodes memory sizes: OK",
             "waiting for all nodes disk sizes: ...",
             "waiting for all nodes disk sizes: OK",
+            "waiting for no diagnostics: ...",
+            "waiting for no diagnostics: OK",
             "waiting for etcd to be healthy: ...",
             "waiting for etcd to be healthy: OK",
             "waiting for etcd members to be consistent across nodes: ...",
@@ -310,4 +313,28 @@ async fn node_tells_its_part_in_etcd_and_in_kubernetes() {
     store.put(Draft::new(pod, status), "").unwrap();
     let pods = contact().static_pods().await.unwrap();
     assert_eq!(pods.unwrap(), [pod]);
+}
+
+#[tokio::test]
+async fn node_with_diagnostics_fails_the_check_and_one_that_knows_none_passes() {
+    let world = world();
+    let store = world.node.store();
+    let contact = || Contact {
+        channel: world.channel.clone(),
+        name: None,
+    };
+    // A node of an older version does not have the type.
+    contact().diagnostics().await.unwrap();
+    store.register::<Diagnostic>().unwrap();
+    contact().diagnostics().await.unwrap();
+    for id in [Diagnostic::KUBELET_CSR, Diagnostic::ADDRESS_OVERLAP] {
+        let diagnostic = Diagnostic {
+            message: format!("fault of {id}"),
+            details: vec!["more".to_owned()],
+        };
+        store.put(Draft::new(id, diagnostic), "").unwrap();
+    }
+    let lacks = contact().diagnostics().await.unwrap_err();
+    let told = "address-overlap: fault of address-overlap, kubelet-csr: fault of kubelet-csr";
+    assert_eq!(lacks.why, told);
 }
