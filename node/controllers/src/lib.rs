@@ -15,6 +15,7 @@ mod extensions;
 mod facts;
 mod graph;
 mod image_cache;
+mod image_gc;
 mod kmsg_log;
 mod kubernetes;
 mod last_stop;
@@ -41,6 +42,7 @@ use corten_base::mount_table::Mount;
 use corten_clock::floor::Floor;
 use corten_config::Document;
 use corten_config::kinds::ExtensionServiceConfig;
+use corten_containerd::client::Containerd;
 use corten_hardware::uevents::Uevents;
 use corten_meta::Values;
 use corten_network::Setup;
@@ -51,7 +53,7 @@ use corten_resources::Store;
 use corten_resources::controller::{Context, Failure, GraphError, Notice, Runtime};
 use corten_services::supervisor::{Conditions, Supervisor};
 use corten_services::view::ServiceView;
-use corten_services::{APID_PKI, APID_UID, TRUSTD_PKI, TRUSTD_UID};
+use corten_services::{APID_PKI, APID_UID, CONTAINERD_SOCKET, TRUSTD_PKI, TRUSTD_UID};
 use corten_types::network_spec::LAYERS;
 use corten_types::runtime::KernelCmdline;
 use corten_types::stage::Stage;
@@ -215,16 +217,21 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
         config: sources.network_config,
     };
     corten_network_controllers::add(&mut runtime, network)?;
+    corten_diagnostics::add(&mut runtime, sources.config)?;
     Ok(runtime)
 }
 
-/// Those that show settings of the config.
+/// Those that follow the config alone.
 fn settings(
     runtime: &mut Runtime,
     config: &watch::Receiver<Option<Document>>,
 ) -> Result<(), GraphError> {
     runtime.add(image_cache::ImageCache {
         config: config.clone(),
+    })?;
+    runtime.add(image_gc::ImageGc {
+        config: config.clone(),
+        store: Containerd::new(CONTAINERD_SOCKET.as_ref()),
     })?;
     runtime.add(registries::RegistryConfigs {
         config: config.clone(),

@@ -29,8 +29,8 @@ use tokio::task::block_in_place;
 
 use crate::state::NodeState;
 use crate::upgrade::{
-    SCRATCH, Scratch, blocking, by_uefi, check_floor, floor, obtain, refused, signers, unpack,
-    version,
+    SCRATCH, Scratch, Stored, blocking, by_uefi, check_floor, floor, obtain, refused, release,
+    signers, unpack, version,
 };
 
 /// Mount point of the medium.
@@ -110,68 +110,102 @@ pub async fn install(
     (wanted, config, by): (&Installation, Option<&Document>, By),
     tell: &mpsc::Sender<String>,
 ) -> Result<Installed, SubmitError> {
-    let say = async |line: String| {
-        console::say(&format!("install: {line}"));
-        let _ = tell.send(line).await;
-    };
     // Refuse an unsuitable disk before the slow steps.
     let blank = block_in_place(|| take(node, wanted, by))?;
     let disk = blank.name().to_owned();
     let _scratch = Scratch;
+    let installing = Installing {
+        node,
+        supervisor,
+        config,
+        is_active: wanted.is_active,
+        tell,
+    };
+    let say = async |line| installing.say(line).await;
     let version = match &wanted.image {
         Some(image) => {
             say(format!("fetching the installer {image}")).await;
-            let registries = config.map(|config| config.registries());
-            let digest = obtain(&registries.unwrap_or_default(), SYSTEM, image).await?;
+            let images = Stored::new(SYSTEM, config);
+            let digest = obtain(&images, image).await?;
             say(format!("checking the image {digest}")).await;
-            unpack(supervisor, image, &digest).await?
+            let version = unpack(supervisor, image, &digest).await?;
+            installing.write(blank, &version).await?;
+            release(&images, image, &digest, config).await;
+            version
         }
         None => {
             say("reading the image that this machine was started from".to_owned()).await;
-            of_medium(supervisor).await?
+            let version = of_medium(supervisor).await?;
+            installing.write(blank, &version).await?;
+            version
         }
     };
-    check_floor(&version, config.and_then(floor).as_deref()).map_err(refused)?;
-    let unpacked = Path::new(SCRATCH).join("corten.efi");
-    let grub = grub_of(&unpacked, by_uefi()).map_err(refused)?;
-    let files = files(&version, grub.as_ref().map(|(_, start)| start.clone()));
-    let image = fs::metadata(&unpacked).map_or(0, |about| about.len());
-    let failed = SubmitError::Failed;
-    let code = grub.as_ref().map(|(code, _)| code);
-    let plan = blank
-        .plan(&files, image, code, config.is_some())
-        .map_err(refused)?;
-    let values = meta(&node.meta().watch().borrow(), config);
-    let encryption = config.and_then(|config| config.encryption(SystemVolume::State));
-    block_in_place(|| blank.check_content(&values, encryption)).map_err(refused)?;
-    say(format!("writing version {version} to {disk}")).await;
-    let (blank, plan) = blocking(move || {
-        let written = blank
-            .write(&plan, &files, &values)
-            .map_err(SubmitError::Failed);
-        written.map(|()| (blank, plan))
-    })
-    .await?;
-    let encrypted = match config {
-        None => None,
-        Some(config) => {
-            say("creating STATE, which stores the machine config".to_owned()).await;
-            let keep = |target: &Path| {
-                let store = ConfigStore::on_volume(target);
-                let store = store.ok_or_else(|| "STATE is not mounted".to_owned())?;
-                let saved = store.save(config.source());
-                saved.map_err(|error| format!("cannot store the machine config: {error}"))
-            };
-            let made = blank.make_state(supervisor, &plan, encryption, keep).await;
-            Some(made.map_err(failed)?)
-        }
-    };
-    block_in_place(|| blank.finish(&plan, encrypted, wanted.is_active)).map_err(failed)?;
     say(format!(
         "version {version} is installed on {disk}, and runs after the next start"
     ))
     .await;
     Ok(Installed { version, disk })
+}
+
+/// An installation whose image is in [`SCRATCH`].
+struct Installing<'a> {
+    node: &'a NodeState,
+    supervisor: &'a Supervisor,
+    config: Option<&'a Document>,
+    /// Whether the node starts from the disk.
+    is_active: bool,
+    /// Receives progress lines, while a receiver listens.
+    tell: &'a mpsc::Sender<String>,
+}
+
+impl Installing<'_> {
+    async fn say(&self, line: String) {
+        console::say(&format!("install: {line}"));
+        let _ = self.tell.send(line).await;
+    }
+
+    /// Writes the disk.
+    async fn write(&self, blank: Blank, version: &str) -> Result<(), SubmitError> {
+        let config = self.config;
+        check_floor(version, config.and_then(floor).as_deref()).map_err(refused)?;
+        let unpacked = Path::new(SCRATCH).join("corten.efi");
+        let grub = grub_of(&unpacked, by_uefi()).map_err(refused)?;
+        let files = files(version, grub.as_ref().map(|(_, start)| start.clone()));
+        let image = fs::metadata(&unpacked).map_or(0, |about| about.len());
+        let failed = SubmitError::Failed;
+        let code = grub.as_ref().map(|(code, _)| code);
+        let plan = blank
+            .plan(&files, image, code, config.is_some())
+            .map_err(refused)?;
+        let values = meta(&self.node.meta().watch().borrow(), config);
+        let encryption = config.and_then(|config| config.encryption(SystemVolume::State));
+        block_in_place(|| blank.check_content(&values, encryption)).map_err(refused)?;
+        self.say(format!("writing version {version} to {}", blank.name()))
+            .await;
+        let (blank, plan) = blocking(move || {
+            let written = blank
+                .write(&plan, &files, &values)
+                .map_err(SubmitError::Failed);
+            written.map(|()| (blank, plan))
+        })
+        .await?;
+        let encrypted = match config {
+            None => None,
+            Some(config) => {
+                self.say("creating STATE, which stores the machine config".to_owned())
+                    .await;
+                let keep = |target: &Path| {
+                    let store = ConfigStore::on_volume(target);
+                    let store = store.ok_or_else(|| "STATE is not mounted".to_owned())?;
+                    let saved = store.save(config.source());
+                    saved.map_err(|error| format!("cannot store the machine config: {error}"))
+                };
+                let made = blank.make_state(self.supervisor, &plan, encryption, keep);
+                Some(made.await.map_err(failed)?)
+            }
+        };
+        block_in_place(|| blank.finish(&plan, encrypted, self.is_active)).map_err(failed)
+    }
 }
 
 /// Label of the medium of the running version.

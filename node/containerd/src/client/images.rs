@@ -3,12 +3,15 @@
 use std::collections::HashSet;
 use std::time::SystemTime;
 
-use containerd_client::services::v1::{DeleteImageRequest, Image as Record, ListImagesRequest};
+use containerd_client::services::v1::{
+    DeleteImageRequest, GetImageRequest, Image as Record, ListImagesRequest,
+};
+use prost_types::Timestamp;
 use serde::Deserialize;
 use tonic::{Code, Status};
 
 use super::content::content;
-use super::transfer::EXTENSION;
+use super::transfer::{EXTENSION, INSTALLER};
 use super::{Containerd, SYSTEM, Session, client};
 
 /// Depth limit: an index refers to manifests, which refer to blobs.
@@ -23,10 +26,20 @@ pub struct Image {
     pub digest: String,
     /// Total size of the image's parts on this node, in bytes.
     pub size: i64,
-    /// Time of arrival on this node.
+    /// Time of the first arrival on this node.
     pub created: SystemTime,
+    /// Time of the last pull or import.
+    pub updated: SystemTime,
     /// Labels.
     pub labels: std::collections::HashMap<String, String>,
+}
+
+impl Image {
+    /// Whether the node has pulled it for an upgrade or an installation. An operator has pulled or imported any other.
+    #[must_use]
+    pub fn is_pulled_installer(&self) -> bool {
+        self.labels.contains_key(INSTALLER)
+    }
 }
 
 /// The references of a manifest or an index (image spec, "Image Manifest", "Image Index").
@@ -72,32 +85,31 @@ impl Containerd {
     /// containerd does not answer.
     pub async fn has_image(&self, namespace: &'static str, digest: &str) -> Result<bool, Status> {
         let session = self.connect(namespace).await?;
-        let records = client!(session, images_client::ImagesClient)
-            .list(ListImagesRequest {
-                filters: vec![format!("target.digest=={digest}")],
-            })
-            .await?;
-        Ok(!records.into_inner().images.is_empty())
+        Ok(!with_digest(&session, digest).await?.is_empty())
     }
 
-    /// Digest of the image of this name; `None` if it does not exist.
+    /// The image of this name; `None` if it does not exist.
     ///
     /// # Errors
     /// containerd does not answer.
-    pub async fn digest(
+    pub async fn image(
         &self,
         namespace: &'static str,
         name: &str,
-    ) -> Result<Option<String>, Status> {
+    ) -> Result<Option<Image>, Status> {
         let session = self.connect(namespace).await?;
-        let records = client!(session, images_client::ImagesClient)
-            .list(ListImagesRequest::default())
-            .await?;
-        let mut records = records.into_inner().images.into_iter();
-        let found = records.find(|record| record.name == name);
-        Ok(found
-            .and_then(|record| record.target)
-            .map(|target| target.digest))
+        let get = GetImageRequest {
+            name: name.to_owned(),
+        };
+        let found = client!(session, images_client::ImagesClient).get(get).await;
+        let record = match found {
+            Err(status) if status.code() == Code::NotFound => None,
+            found => found?.into_inner().image,
+        };
+        match record {
+            Some(record) => Ok(Some(image(&session, record).await?)),
+            None => Ok(None),
+        }
     }
 
     /// Whether an image of this name exists with all layers unpacked.
@@ -128,6 +140,29 @@ impl Containerd {
         Ok(())
     }
 
+    /// Removes all images with this digest, except for these names.
+    ///
+    /// # Errors
+    /// containerd does not answer.
+    pub async fn remove_digest(
+        &self,
+        namespace: &'static str,
+        digest: &str,
+        kept: &[String],
+    ) -> Result<(), Status> {
+        let session = self.connect(namespace).await?;
+        for record in with_digest(&session, digest).await? {
+            if kept.contains(&record.name) {
+                continue;
+            }
+            match self.remove_image(namespace, &record.name).await {
+                Err(status) if status.code() == Code::NotFound => {}
+                removed => removed?,
+            }
+        }
+        Ok(())
+    }
+
     /// Removes an image name; containerd's garbage collection later removes the unused content.
     ///
     /// # Errors
@@ -150,6 +185,16 @@ impl Containerd {
     }
 }
 
+async fn with_digest(session: &Session, digest: &str) -> Result<Vec<Record>, Status> {
+    let list = ListImagesRequest {
+        filters: vec![format!("target.digest=={digest}")],
+    };
+    let records = client!(session, images_client::ImagesClient)
+        .list(list)
+        .await?;
+    Ok(records.into_inner().images)
+}
+
 async fn image(session: &Session, record: Record) -> Result<Image, Status> {
     let target = record.target.unwrap_or_default();
     let root = Descriptor {
@@ -160,12 +205,15 @@ async fn image(session: &Session, record: Record) -> Result<Image, Status> {
         size: size(session, root).await?,
         digest: target.digest,
         name: record.name,
-        created: record
-            .created_at
-            .and_then(|at| SystemTime::try_from(at).ok())
-            .unwrap_or(SystemTime::UNIX_EPOCH),
+        created: time(record.created_at),
+        updated: time(record.updated_at),
         labels: record.labels,
     })
+}
+
+fn time(at: Option<Timestamp>) -> SystemTime {
+    at.and_then(|at| SystemTime::try_from(at).ok())
+        .unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 /// Total size of the content below `root`, each part counted once.

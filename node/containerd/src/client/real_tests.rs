@@ -4,7 +4,8 @@
 
 mod config;
 
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -288,6 +289,19 @@ async fn service_in_a_real_container_logs_and_outlives_containerd() {
     assert_eq!(last.message, "Service finished: exit code 5");
 }
 
+/// A registry with the images of a cache, which `hosts` names for all names.
+fn registry(node: &OsStr, cache: &Path, hosts: &Path) -> Program {
+    let registry = Command::new(node)
+        .args(["registryd", "serve", "--listen", "127.0.0.1:3199", "--root"])
+        .arg(cache)
+        .spawn()
+        .unwrap();
+    std::fs::create_dir_all(hosts.join("_default")).unwrap();
+    let text = "[host.\"http://127.0.0.1:3199\"]\ncapabilities = [\"pull\", \"resolve\"]\n";
+    std::fs::write(hosts.join("_default/hosts.toml"), text).unwrap();
+    Program(registry)
+}
+
 #[tokio::test]
 #[ignore = "needs root, CORTEN_GO, the output of the step that builds containerd, and CORTEN_NODE"]
 async fn extension_is_pulled_kept_unchanged_and_removed() {
@@ -314,16 +328,8 @@ async fn extension_is_pulled_kept_unchanged_and_removed() {
         };
         std::fs::write(place, blob).unwrap();
     }
-    let registry = Command::new(node)
-        .args(["registryd", "serve", "--listen", "127.0.0.1:3199", "--root"])
-        .arg(&cache)
-        .spawn()
-        .unwrap();
-    let registry = Program(registry);
     let hosts = at("hosts");
-    std::fs::create_dir_all(hosts.join("_default")).unwrap();
-    let text = "[host.\"http://127.0.0.1:3199\"]\ncapabilities = [\"pull\", \"resolve\"]\n";
-    std::fs::write(hosts.join("_default/hosts.toml"), text).unwrap();
+    let registry = registry(&node, &cache, &hosts);
 
     let _daemon = Daemon::start(step(), directory.path().to_owned());
     let containerd = Containerd {
@@ -332,11 +338,31 @@ async fn extension_is_pulled_kept_unchanged_and_removed() {
     };
     let listens = || async { containerd.has_image(SYSTEM, &digest).await.ok() };
     assert!(!eventually("containerd", listens).await);
-    let (steps, _) = tokio::sync::mpsc::channel(1);
     let name = format!("registry.example.org/team/hello@{digest}");
     let none = Registries::default();
-    let pulled = containerd.pull(SYSTEM, &name, Purpose::Extension, &none, steps);
-    timeout(PATIENCE, pulled).await.unwrap().unwrap();
+    let pull = async |purpose| {
+        let (steps, _) = tokio::sync::mpsc::channel(1);
+        let pulled = containerd.pull(SYSTEM, &name, purpose, &none, steps);
+        timeout(PATIENCE, pulled).await.unwrap().unwrap();
+        containerd.image(SYSTEM, &name).await.unwrap().unwrap()
+    };
+    let installer = pull(Purpose::Installer).await;
+    assert!(installer.is_pulled_installer() && installer.digest == digest);
+    let kept = [name.clone()];
+    containerd
+        .remove_digest(SYSTEM, &digest, &kept)
+        .await
+        .unwrap();
+    // Another pull of the same name replaces the labels and the time.
+    let extension = pull(Purpose::Extension).await;
+    assert!(!extension.is_pulled_installer() && extension.updated > installer.updated);
+    assert_eq!(extension.created, installer.created);
+    containerd
+        .remove_digest(SYSTEM, &digest, &[])
+        .await
+        .unwrap();
+    assert!(containerd.image(SYSTEM, &name).await.unwrap().is_none());
+    pull(Purpose::Extension).await;
     drop(registry);
     assert!(containerd.has_image(SYSTEM, &digest).await.unwrap());
 

@@ -39,7 +39,7 @@ pub(super) async fn prepare(
     match prepared {
         Err(status) if status.code() == Code::NotFound => {
             Err(Status::failed_precondition(format!(
-                "the image {image} is not unpacked; it is pulled again when the service starts"
+                "the image {image} is not unpacked; the node pulls it again before the next start"
             )))
         }
         other => other.map(|answer| answer.into_inner().mounts),
@@ -83,7 +83,9 @@ async fn layers(session: &Session, image: &str) -> Result<Vec<String>, Status> {
     let record = client!(session, images_client::ImagesClient).get(get).await;
     let record = match record {
         Err(status) if status.code() == Code::NotFound => {
-            return Err(broken("it is not on this node"));
+            return Err(broken(
+                "it is not on this node, which pulls it again before the next start",
+            ));
         }
         other => other?.into_inner().image,
     };

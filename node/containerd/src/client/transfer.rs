@@ -26,6 +26,8 @@ const CHUNK: usize = 32 << 10;
 /// Label on the image of each pulled extension. Its value is the image's name, because containerd drops labels without
 /// a value.
 pub(super) const EXTENSION: &str = "corten.extension";
+/// The same label for installers.
+pub(super) const INSTALLER: &str = "corten.installer";
 
 /// Purpose of a pull.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,8 +88,9 @@ impl Containerd {
                 Purpose::Extension | Purpose::Installer => Vec::new(),
             },
             labels: match purpose {
-                Purpose::Containers | Purpose::Installer => HashMap::new(),
+                Purpose::Containers => HashMap::new(),
                 Purpose::Extension => HashMap::from([(EXTENSION.to_owned(), reference.to_owned())]),
+                Purpose::Installer => HashMap::from([(INSTALLER.to_owned(), reference.to_owned())]),
             },
             ..ImageStore::default()
         };

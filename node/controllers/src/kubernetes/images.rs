@@ -1,20 +1,23 @@
 //! Pulls the images of etcd and the kubelet before they start, so that an unreachable registry does not make them fail.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
+use std::future::pending;
+use std::time::{Duration, SystemTime};
 
 use corten_base::console;
 use corten_config::Document;
 use corten_containerd::client::{Containerd, Purpose, SYSTEM};
-use corten_kubernetes::{ControlPlane, Node, Settings};
+use corten_kubernetes::service_images;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_services::kubernetes::{ETCD, ETCD_RESTORE, KUBELET};
 use corten_services::supervisor::Conditions;
+use corten_services::view::{ServiceState, ServiceView};
 use corten_services::{CONTAINERD, Condition};
 use corten_types::runtime::Service;
+use futures_util::future::join_all;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
-use super::{Complaints, next};
+use super::Complaints;
 
 /// Timeout of a pull.
 const PULL: Duration = Duration::from_secs(900);
@@ -22,13 +25,40 @@ const PULL: Duration = Duration::from_secs(900);
 const PAUSE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone)]
-pub(super) struct Images {
+pub(super) struct Images<R> {
     pub(super) config: watch::Receiver<Option<Document>>,
-    pub(super) containerd: Containerd,
+    pub(super) services: watch::Receiver<Vec<ServiceView>>,
+    pub(super) runtime: R,
     pub(super) conditions: Conditions,
 }
 
-impl Controller for Images {
+/// Interface to containerd; tests have their own.
+pub(super) trait Runtime: Clone + Send + Sync + 'static {
+    /// Whether the image is unpacked.
+    fn has(&self, image: &str) -> impl Future<Output = bool> + Send;
+    /// Pulls the image by the registries of the config, and unpacks it.
+    fn pull(
+        &self,
+        config: &Document,
+        image: &str,
+    ) -> impl Future<Output = Result<(), String>> + Send;
+}
+
+impl Runtime for Containerd {
+    async fn has(&self, image: &str) -> bool {
+        self.is_unpacked(SYSTEM, image).await
+    }
+
+    async fn pull(&self, config: &Document, image: &str) -> Result<(), String> {
+        // Progress of the pull is discarded.
+        let (steps, _) = mpsc::channel(1);
+        let registries = config.registries();
+        let pull = self.pull(SYSTEM, image, Purpose::Containers, &registries, steps);
+        pull.await.map_err(|status| status.message().to_owned())
+    }
+}
+
+impl<R: Runtime> Controller for Images<R> {
     fn name(&self) -> &'static str {
         "cri.SystemImageController"
     }
@@ -41,55 +71,71 @@ impl Controller for Images {
         vec![]
     }
 
-    async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
-        let mut there = BTreeSet::new();
-        let mut complaints = Complaints::default();
+    async fn run(self, context: &mut Context) -> Result<(), Failure> {
+        let mut configs = self.config.clone();
+        context.event().await;
         loop {
-            let config = next(&mut self.config, context).await;
+            let config = configs.borrow_and_update().clone();
             let runtime = context.get::<Service>(CONTAINERD)?;
-            if !runtime.is_some_and(|service| service.healthy) {
-                continue;
-            }
-            let Some(config) = config else { continue };
-            for image in wanted(&config) {
-                while !there.contains(&image) {
-                    let condition = Condition::Image(image.clone());
-                    match self.pull(&config, &image).await {
-                        Ok(()) => {
-                            self.conditions.set(condition, Ok(()));
-                            complaints.none();
-                            there.insert(image.clone());
-                        }
-                        Err(why) => {
-                            complaints.say(&format!("the image {image}"), &why);
-                            self.conditions.set(condition, Err(why));
-                            sleep(PAUSE).await;
-                        }
-                    }
-                    // The wanted images may have changed.
-                    if self.config.has_changed().unwrap_or_default() {
-                        break;
-                    }
-                }
+            let config = config.filter(|_| runtime.is_some_and(|service| service.healthy));
+            // A changed config may correct the registry of a pull that hangs.
+            tokio::select! {
+                () = self.keep_all(config.as_ref()) => {}
+                () = context.event() => {}
+                Ok(()) = configs.changed() => {}
             }
         }
     }
 }
 
-impl Images {
-    async fn pull(&self, config: &Document, image: &str) -> Result<(), String> {
-        if self.containerd.is_unpacked(SYSTEM, image).await {
-            return Ok(());
+impl<R: Runtime> Images<R> {
+    /// Keeps the wanted images on the node, each by itself. Never returns.
+    async fn keep_all(&self, config: Option<&Document>) {
+        if let Some(config) = config {
+            let images = service_images(config);
+            join_all(images.iter().map(|image| self.keep(config, image))).await;
         }
-        console::say(&format!("pulling {image}"));
-        // Progress of the pull is discarded.
-        let (steps, _) = mpsc::channel(1);
-        let registries = config.registries();
-        let pull = self
-            .containerd
-            .pull(SYSTEM, image, Purpose::Containers, &registries, steps);
-        match timeout(PULL, pull).await {
-            Ok(pulled) => pulled.map_err(|status| status.message().to_owned()),
+        pending::<()>().await;
+    }
+
+    /// Pulls an image that the node does not have, and looks again when a service does not start. Never returns.
+    async fn keep(&self, config: &Document, image: &str) {
+        let tell = |holds| {
+            let condition = Condition::Image(image.to_owned());
+            self.conditions.set(condition, holds);
+        };
+        let mut services = self.services.clone();
+        let mut complaints = Complaints::default();
+        loop {
+            let before = waiting(&services.borrow_and_update());
+            if !self.runtime.has(image).await {
+                if !complaints.is_some() {
+                    console::say(&format!("pulling {image}"));
+                    tell(Err("it is being pulled".to_owned()));
+                }
+                if let Err(why) = self.pull(config, image).await {
+                    complaints.say(&format!("the image {image}"), &why);
+                    tell(Err(why));
+                    sleep(PAUSE).await;
+                    continue;
+                }
+            }
+            complaints.none();
+            tell(Ok(()));
+            let is_news = |views: &Vec<ServiceView>| {
+                let now = waiting(views);
+                !now.is_empty() && now != before
+            };
+            if services.wait_for(is_news).await.is_err() {
+                // The supervisor ends only with machined.
+                pending::<()>().await;
+            }
+        }
+    }
+
+    async fn pull(&self, config: &Document, image: &str) -> Result<(), String> {
+        match timeout(PULL, self.runtime.pull(config, image)).await {
+            Ok(pulled) => pulled,
             Err(_) => Err(format!(
                 "containerd did not pull it within {} s; check the registry and the network",
                 PULL.as_secs()
@@ -98,17 +144,17 @@ impl Images {
     }
 }
 
-/// Images of the services that a node with this config runs.
-fn wanted(config: &Document) -> Vec<String> {
-    let Ok(settings) = Settings::of(config) else {
-        return Vec::new();
+/// Services of these images that do not start, with the time of their last event. Someone may have removed the image.
+fn waiting(views: &[ServiceView]) -> Vec<(String, Option<SystemTime>)> {
+    let waits = |view: &&ServiceView| {
+        [ETCD, ETCD_RESTORE, KUBELET].contains(&view.id.as_str())
+            && matches!(view.state, ServiceState::Waiting | ServiceState::Failed)
     };
-    let kubelet = Node::of(config, &settings).map(|node| node.image);
-    let etcd = config
-        .machine
-        .kind
-        .is_control_plane()
-        .then(|| ControlPlane::of(config).map(|own| own.images.etcd));
-    let etcd = etcd.and_then(Result::ok);
-    etcd.into_iter().chain(kubelet).collect()
+    let last = |view: &ServiceView| view.events.last().map(|event| event.at);
+    let waiting = views.iter().filter(waits);
+    waiting.map(|view| (view.id.clone(), last(view))).collect()
 }
+
+#[cfg(test)]
+#[path = "images_tests.rs"]
+mod tests;

@@ -53,7 +53,8 @@ pub(super) fn add(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphE
     })?;
     runtime.add(images::Images {
         config: config.clone(),
-        containerd: Containerd::new(CONTAINERD_SOCKET.as_ref()),
+        services: sources.services.clone(),
+        runtime: Containerd::new(CONTAINERD_SOCKET.as_ref()),
         conditions: sources.conditions.clone(),
     })?;
     runtime.add(etcd::Etcd {

@@ -4,6 +4,7 @@
 mod booted;
 mod deadline;
 mod health;
+mod installer;
 mod lock;
 mod own_member;
 mod partition;
@@ -12,28 +13,26 @@ mod quorum;
 
 use std::fs::{self, File};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use corten_base::console;
 use corten_config::Document;
 use corten_config::kinds::UpgradeConfig;
-use corten_config::registries::Registries;
-use corten_containerd::client::{Containerd, Purpose};
-use corten_containerd::names::full_name;
 use corten_installer::{Entry, Fault, Signers, Trial, is_older};
 use corten_meta::tags::TRIAL;
 use corten_persistence::meta::Meta;
 use corten_server::node::{Node as _, SubmitError, Upgrade};
 use corten_services::supervisor::Supervisor;
-use corten_services::{Argument, CONTAINERD_SOCKET, CONTENT, REGISTRYD};
+use corten_services::{Argument, CONTENT, REGISTRYD};
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
-use tokio::time::timeout;
 
 use crate::state::NodeState;
 pub use booted::{Booted, booted, by_uefi};
 pub use deadline::Deadline;
 pub use health::{Health, is_healthy};
+pub(crate) use installer::{Stored, obtain, release};
 pub use lock::{LONGEST as LOCKED, unlock_former};
 pub use own_member::has_member;
 pub use partition::EfiPartition;
@@ -49,8 +48,6 @@ const LEAVE_PATIENCE: Duration = Duration::from_secs(25);
 pub(crate) const SCRATCH: &str = "/var/lib/upgrade";
 /// Environment variable with the signers that the running image accepts, set by the first program of the initramfs.
 const SIGNERS: &str = "CORTEN_IMAGE_SIGNERS";
-/// Timeout of an installer's pull.
-const PULL: Duration = Duration::from_secs(30 * 60);
 /// Message for a node without boot entries.
 const NO_ENTRIES: &str = "no boot loader with entries started this node: it was started over the network, from a CD, or \
                           by BIOS from a disk of an older version; write the disk image of the new version to its \
@@ -115,7 +112,7 @@ async fn take(
     node: &NodeState,
     supervisor: &Supervisor,
     upgrade: &Upgrade,
-    (partition, running): (EfiPartition, String),
+    at: (EfiPartition, String),
     lock: Option<&lock::Held>,
     tell: &mpsc::Sender<String>,
 ) -> Result<String, SubmitError> {
@@ -123,15 +120,11 @@ async fn take(
         console::say(&format!("upgrade: {line}"));
         let _ = tell.send(line).await;
     };
-    let found = partition.versions().find(&running).map_err(failed)?;
+    let from = at.0.versions().find(&at.1).map_err(failed)?.version;
     say(format!("fetching the installer {}", upgrade.image)).await;
-    let registries = node.config().map(|config| config.registries());
-    let digest = obtain(
-        &registries.unwrap_or_default(),
-        upgrade.namespace,
-        &upgrade.image,
-    )
-    .await?;
+    let config = node.config();
+    let images = Stored::new(upgrade.namespace, config.as_ref());
+    let digest = obtain(&images, &upgrade.image).await?;
     say(format!("checking the image {digest}")).await;
     let _scratch = Scratch;
     let version = unpack(supervisor, &upgrade.image, &digest).await?;
@@ -143,13 +136,19 @@ async fn take(
     if let Some(lock) = lock {
         lock.prolong().await.map_err(refused)?;
     }
-    say(format!(
-        "writing version {version} beside version {}",
-        found.version
-    ))
-    .await;
-    let trial = trial(node, found.version, version.clone());
-    let meta = node.meta().clone();
+    say(format!("writing version {version} beside version {from}")).await;
+    write(at, trial(node, from, version.clone()), node.meta().clone()).await?;
+    release(&images, &upgrade.image, &digest, config.as_ref()).await;
+    say(format!("version {version} is tried at the next start")).await;
+    Ok(version)
+}
+
+/// Writes the unpacked image beside the running version, for this trial.
+async fn write(
+    (partition, running): (EfiPartition, String),
+    trial: Trial,
+    meta: Arc<Meta>,
+) -> Result<(), SubmitError> {
     blocking(move || {
         let mut image = File::open(Path::new(SCRATCH).join("corten.efi"))
             .map_err(|error| SubmitError::Failed(error.to_string()))?;
@@ -165,11 +164,9 @@ async fn take(
         };
         let mut versions = partition.versions();
         let written = versions.install(&running, &trial.to, (&mut image, length), announce);
-        written.map_err(failed)
+        written.map(drop).map_err(failed)
     })
-    .await?;
-    say(format!("version {version} is tried at the next start")).await;
-    Ok(version)
+    .await
 }
 
 /// Has the boot loader try the other version at the next start. Returns that version.
@@ -274,47 +271,6 @@ pub(crate) fn signers() -> Result<String, SubmitError> {
              write the disk image to the disk instead"
         ))),
     }
-}
-
-/// Digest of the installer, which is then in containerd's content store.
-pub(crate) async fn obtain(
-    registries: &Registries,
-    namespace: &'static str,
-    image: &str,
-) -> Result<String, SubmitError> {
-    let containerd = Containerd::new(Path::new(CONTAINERD_SOCKET));
-    containerd.started().await;
-    let told = |status: tonic::Status| SubmitError::Failed(status.message().to_owned());
-    // An imported image may have a name that no registry resolves.
-    if let Some(digest) = containerd.digest(namespace, image).await.map_err(told)? {
-        return Ok(digest);
-    }
-    let name = full_name(image).map_err(|error| {
-        refused(format!(
-            "image: {image:?} is not the name of an image ({error})"
-        ))
-    })?;
-    if let Some(digest) = containerd.digest(namespace, &name).await.map_err(told)? {
-        return Ok(digest);
-    }
-    // No client receives the progress.
-    let (steps, _) = mpsc::channel(1);
-    let pull = containerd.pull(namespace, &name, Purpose::Installer, registries, steps);
-    match timeout(PULL, pull).await {
-        Ok(pulled) => pulled.map_err(|status| refused(status.message().to_owned()))?,
-        Err(_) => {
-            return Err(refused(format!(
-                "{name} was not pulled within {} s",
-                PULL.as_secs()
-            )));
-        }
-    }
-    let digest = containerd.digest(namespace, &name).await.map_err(told)?;
-    digest.ok_or_else(|| {
-        SubmitError::Failed(format!(
-            "containerd has pulled {name}, but does not list it"
-        ))
-    })
 }
 
 pub(crate) async fn blocking<T: Send + 'static>(
