@@ -92,7 +92,7 @@ test-kubernetes: build ## Clusters in QEMU out of the bundled images, restored f
 	    cargo test --locked --package tests --test kubernetes --test fleet -- --ignored --test-threads=1
 
 test-cluster: build ## Clusters of containers on this machine, from nothing to Ready (TESTS=docker: of Docker); as root
-	MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) BIN=$(abspath $(BIN)) OUT=$(abspath $(OUT)) tests/clusters $(addprefix --test ,$(or $(TESTS),cluster pods))
+	MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) BIN=$(abspath $(BIN)) OUT=$(abspath $(OUT)) tests/clusters $(addprefix --test ,$(or $(TESTS),cluster pods licences))
 
 conformance: build ## The conformance tests of Kubernetes in a cluster of containers (FOCUS picks some): hours; as root, not in CI
 	MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) BIN=$(abspath $(BIN)) OUT=$(abspath $(OUT)) tests/clusters --test conformance

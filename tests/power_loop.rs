@@ -21,7 +21,7 @@ use tests::{images, upgrades};
 
 /// Cuts of the power of each of the two nodes, unless `CASES` says that both have another number together.
 const CUTS: usize = 100;
-/// Size of the disk in GiB: the node stores two installers, and unpacks one.
+/// Size of the disk in GiB: the node stores up to two installers, and unpacks one.
 const DISK: u32 = 4;
 /// Starts in a row that may be too short for an answer. The next start lasts until the node answers.
 const SILENT: usize = 4;
@@ -33,8 +33,25 @@ const LOOK: Duration = Duration::from_millis(100);
 /// A version.
 struct Version {
     name: String,
+    /// The archive of its installer.
+    archive: String,
     /// The node's name of its installer.
     installer: String,
+}
+
+impl Version {
+    /// Uploads the installer, unless the node has it: the node removes an installer that it has written.
+    fn upload(&self, admin: &Client) -> Result<(), String> {
+        let list = admin.call(&["image", "list", "--namespace", "system"])?;
+        if Table::parse(&list)
+            .column("IMAGE")
+            .contains(&&*self.installer)
+        {
+            return Ok(());
+        }
+        let import = ["image", "import", "--namespace", "system", &self.archive];
+        admin.call_within(BOOT, &import).map(drop)
+    }
 }
 
 /// The versions between which the node changes.
@@ -96,11 +113,13 @@ fn operate(admin: &Client, versions: &Versions, progress: &Progress) -> Seen {
                     let meta = admin.call(&["get", "meta", "-o", "yaml"]);
                     seen.loss = meta.ok().filter(|meta| !meta.contains(upgrades::KEPT));
                     let other = versions.iter().find(|version| version.name != name);
-                    let installer = &other.expect("two versions").installer;
+                    let other = other.expect("two versions");
                     // A node whose version is on trial refuses.
-                    let upgrade = ["upgrade", "--image", installer, "--wait=false"];
+                    let upgrade = ["upgrade", "--image", &other.installer, "--wait=false"];
                     progress.calls.store(true, Ordering::Relaxed);
-                    let begun = admin.call_within(upgrades::UPGRADE, &upgrade);
+                    let begun = other
+                        .upload(admin)
+                        .and_then(|()| admin.call_within(upgrades::UPGRADE, &upgrade));
                     seen.upgrades |= begun.is_ok();
                 }
             }
@@ -161,9 +180,13 @@ fn power_is_cut_in_upgrade_loops(name: &str, firmware: Firmware) {
         (images::version(), own),
         ("0.2.0".to_owned(), upgrades::installer("next")),
     ];
-    let versions = files.map(|(name, file)| {
-        let installer = import(&node.admin(), &file);
-        Version { name, installer }
+    let versions = files.map(|(name, archive)| {
+        let installer = import(&node.admin(), &archive);
+        Version {
+            name,
+            archive,
+            installer,
+        }
     });
     node.vm.kill();
     drop(node);

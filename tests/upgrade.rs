@@ -121,9 +121,11 @@ fn installer_of_a_registry_upgrades_a_node() {
     let directory = node.vm.dir().join("registry");
     let (registry, image) = Registry::of_installer(&directory, &archive, "0.2.0");
     node.apply_patch(&registry.mirror());
-    let image = ["--image", &image];
-    upgrade_by(&node.admin(), &image, UPGRADE).expect("an upgrade");
+    upgrade_by(&node.admin(), &["--image", &image], UPGRADE).expect("an upgrade");
     expect(&node, "0.2.0", "good");
+    let list = ["image", "list", "--namespace", "system"];
+    let list = node.ask(&node.admin(), &list, SOON);
+    assert!(!list.contains(&image), "the installer stays: {list}");
 }
 
 /// Upgrades the node to a version that does not stay, for a reason that the client reports.

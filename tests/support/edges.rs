@@ -19,15 +19,16 @@ const EDGES: &[Row] = &[
     (OF_TESTS, &[]),
     ("corten-daemon", &[]),
     ("corten-dial", &[]),
-    ("corten-etcd", &[]),
+    ("corten-etcd", &["corten-corpus"]),
     ("corten-extension", &["corten-corpus"]),
     // The Kubernetes API, and the manifests that the node makes from its config.
-    ("corten-cluster", &["corten-manifests"]),
+    ("corten-cluster", &["corten-corpus", "corten-manifests"]),
     (
         "corten-kubernetes",
         &[
             "corten-changes",
             "corten-config",
+            "corten-corpus",
             "corten-manifests",
             "corten-pki",
             "corten-values",
@@ -49,7 +50,7 @@ const EDGES: &[Row] = &[
     ("corten-manifests", &[]),
     ("corten-meta", &["corten-corpus"]),
     ("corten-nts", &["corten-corpus"]),
-    ("corten-pki", &[]),
+    ("corten-pki", &["corten-corpus"]),
     ("corten-resources", &[]),
     ("corten-sys", &[]),
     // The parts of the machine config, from the bottom up.
@@ -96,6 +97,7 @@ const EDGES: &[Row] = &[
             "corten-api",
             "corten-client",
             "corten-config",
+            "corten-corpus",
             "corten-pki",
             "corten-values",
         ],
@@ -108,6 +110,7 @@ const EDGES: &[Row] = &[
             // Client and node share the code that drains a node.
             "corten-cluster",
             "corten-config",
+            "corten-corpus",
             "corten-pki",
             "corten-yaml",
         ],
