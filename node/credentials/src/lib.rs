@@ -8,3 +8,4 @@ pub mod certificates;
 pub mod client_config;
 pub mod etcd;
 pub mod join;
+pub mod kubelet;

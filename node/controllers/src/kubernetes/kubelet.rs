@@ -14,6 +14,7 @@ use corten_base::mode::{Ability, Mode};
 use corten_config::Document;
 use corten_credentials::access::KUBECONFIG;
 use corten_credentials::certificates::write_files;
+use corten_credentials::kubelet as kubelet_certificate;
 use corten_kubernetes::certificates::kubernetes_ca;
 use corten_kubernetes::kubelet::{CERTIFICATES, CREDENTIAL_PROGRAMS, CREDENTIALS};
 use corten_kubernetes::{Identity, Node, Settings, kubelet};
@@ -37,9 +38,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
 use super::settings::{credentials, mounts};
-use super::{
-    Complaints, extra_pods, facts, kubelet_certificate, kubelet_state, next_within, time_is_known,
-};
+use super::{Complaints, extra_pods, facts, kubelet_state, next_within, time_is_known};
 
 /// File that becomes `/etc/resolv.conf` in pods that do not use cluster DNS. The node's own file names a cache on
 /// loopback, which pods cannot reach.

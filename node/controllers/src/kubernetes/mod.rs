@@ -9,7 +9,6 @@ mod extra_pods;
 mod images;
 mod join;
 mod kubelet;
-mod kubelet_certificate;
 mod kubelet_state;
 mod labels;
 mod manifests;

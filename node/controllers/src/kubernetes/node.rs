@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use corten_base::console;
 use corten_config::Document;
+use corten_credentials::kubelet::registered_name;
 use corten_kubernetes::{Facts, Settings, is_alone, kubelet};
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
@@ -15,7 +16,6 @@ use corten_types::network_spec::Layer;
 use corten_types::runtime::Service;
 use tokio::sync::watch;
 
-use super::kubelet_certificate::registered_name;
 use super::{Complaints, addresses, next};
 
 /// Shows the node's name.
@@ -279,7 +279,7 @@ mod tests {
         let now = std::time::SystemTime::now();
         let ca = corten_pki::Ca::generate(corten_pki::Algorithm::EcdsaP256, "k", "", now).unwrap();
         let crt = ca.pem().crt.clone();
-        super::super::kubelet_certificate::ensure(scratch.path(), (&ca, &crt), "w1", now).unwrap();
+        corten_credentials::kubelet::ensure(scratch.path(), (&ca, &crt), "w1", now).unwrap();
         for (certificates, name) in [
             (scratch.path(), "w1"),
             (&scratch.path().join("none"), "corten-1"),

@@ -17,7 +17,7 @@ use corten_resources::controller::with_causes as describe;
 
 /// Name that the kubelet reads. It must be a symbolic link, which the kubelet replaces at each renewal (client-go,
 /// `util/certificate/certificate_store.go`).
-pub(super) const CURRENT: &str = "kubelet-client-current.pem";
+pub const CURRENT: &str = "kubelet-client-current.pem";
 /// The kubelet's serving certificate and its key. It makes them at its start if there are none, valid for a year, and
 /// never renews them (Kubernetes, `cmd/kubelet/app/server.go`, `InitializeTLS`).
 const SERVING: [&str; 2] = ["kubelet.crt", "kubelet.key"];
@@ -29,7 +29,10 @@ const ISSUED: &str = "kubelet-client-issued.pem";
 ///
 /// Only a control plane node issues it, because it has the key of the Kubernetes CA. The kubelet then registers as soon
 /// as the API server answers, without a bootstrap token or an approval. It renews the certificate itself.
-pub(super) fn ensure(
+///
+/// # Errors
+/// The certificate cannot be made or written.
+pub fn ensure(
     directory: &Path,
     (ca, accepted): (&Ca, &str),
     nodename: &str,
@@ -45,7 +48,8 @@ pub(super) fn ensure(
 }
 
 /// The name in Kubernetes for which the client certificate was issued; `None` without a readable certificate.
-pub(super) fn registered_name(directory: &Path) -> Option<String> {
+#[must_use]
+pub fn registered_name(directory: &Path) -> Option<String> {
     let found = fs::read(directory.join(CURRENT)).ok()?;
     let chain = certificates_from_pem(&found).ok()?;
     let user = common_name(chain.first()?).ok()?;
@@ -58,7 +62,10 @@ pub(super) fn registered_name(directory: &Path) -> Option<String> {
 ///
 /// The cluster rejects a worker's certificate after a rotation of the CA, and the kubelet cannot renew it. Without its
 /// files, the kubelet bootstraps again.
-pub(super) fn forget(
+///
+/// # Errors
+/// A file cannot be read or removed.
+pub fn forget(
     directory: &Path,
     kubeconfig: &Path,
     accepted: &str,
@@ -81,11 +88,10 @@ pub(super) fn forget(
 /// Removes the serving certificate once half of its lifetime has passed, if it is not valid yet because it was made
 /// under a wrong clock, or if it is for another name than the node's. The kubelet then makes a new one. Returns whether
 /// it removed one.
-pub(super) fn forget_serving(
-    directory: &Path,
-    nodename: &str,
-    now: SystemTime,
-) -> io::Result<bool> {
+///
+/// # Errors
+/// A file cannot be read or removed.
+pub fn forget_serving(directory: &Path, nodename: &str, now: SystemTime) -> io::Result<bool> {
     let [certificate, key] = SERVING.map(|name| directory.join(name));
     let found = match fs::read(&certificate) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -110,8 +116,8 @@ pub(super) fn forget_serving(
     Ok(true)
 }
 
-/// Whether one of the CAs (PEM) has signed the certificate for a node of this name. An expired certificate counts: the kubelet replaces it at
-/// its start, and the clock of a worker may not be set yet.
+/// Whether one of the CAs (PEM) has signed the certificate for a node of this name. An expired certificate counts: the
+/// kubelet replaces it at its start, and the clock of a worker may not be set yet.
 fn is_signed(pem: &[u8], accepted: &str, nodename: &str) -> bool {
     let (Ok(chain), Ok(cas)) = (
         certificates_from_pem(pem),
