@@ -52,23 +52,23 @@ impl Controller for Nodenames {
         loop {
             let config = next(&mut self.config, context).await;
             let hostname = context.get::<HostnameStatus>(HostnameStatus::ID)?;
+            let spec = context.get::<HostnameSpec>(HostnameSpec::ID)?;
             context.start_outputs();
-            if let (Some(config), Some(hostname)) = (config, hostname) {
+            if let (Some(config), Some(hostname), Some(spec)) = (config, hostname, spec) {
+                // The layer of a new name is known a moment before the name is in use.
+                let is_in_use = (&spec.hostname, &spec.domainname)
+                    == (&hostname.hostname, &hostname.domainname);
+                if !is_in_use {
+                    continue;
+                }
+                let is_generated = spec.layer == Layer::Default;
+                let own = host_name(&config, &hostname);
                 let name = match kubelet::own_name(&config) {
-                    Some(name) => in_kubernetes(name),
-                    None => {
-                        let full = kubelet::registers_full_name(&config);
-                        let name = if full {
-                            hostname.full()
-                        } else {
-                            hostname.hostname.clone()
-                        };
-                        match self.lasting(context, in_kubernetes(&name), &mut given)? {
-                            Some(name) => name,
-                            None => continue,
-                        }
-                    }
+                    Some(name) => Some(in_kubernetes(name)),
+                    None if is_generated => self.kept(context, own, &mut given)?,
+                    None => Some(given.insert(own).clone()),
                 };
+                let Some(name) = name else { continue };
                 let nodename = Nodename {
                     nodename: name,
                     hostname_version: hostname.metadata().version.to_string(),
@@ -82,34 +82,37 @@ impl Controller for Nodenames {
 }
 
 impl Nodenames {
-    /// The node's name: its host name, unless that is a generated one and the node had another name before; `None` until
-    /// that is known. `given` is the last host name that was not generated.
-    fn lasting(
+    /// The name that the node keeps while its host name is a `generated` one: the last name that was `given` in this
+    /// boot, or else the one that it has registered with. `None` until that is known.
+    fn kept(
         &self,
         context: &Context,
-        hostname: String,
+        generated: String,
         given: &mut Option<String>,
     ) -> Result<Option<String>, Failure> {
-        let spec = context.get::<HostnameSpec>(HostnameSpec::ID)?;
-        if spec.is_some_and(|spec| spec.layer != Layer::Default) {
-            *given = Some(hostname.clone());
-            return Ok(Some(hostname));
-        }
         if given.is_none() {
             let containerd = context.get::<Service>(CONTAINERD)?;
             if !containerd.is_some_and(|service| service.healthy) {
                 return Ok(None);
             }
             *given = registered_name(&self.certificates);
-            if let Some(name) = given.as_ref().filter(|name| **name != hostname) {
+            if let Some(name) = given.as_ref().filter(|name| **name != generated) {
                 console::warn(&format!(
-                    "no config, cloud or DHCP server names this node yet: it stays {name} in Kubernetes, and its \
-                     generated host name {hostname} is not used there"
+                    "no config, cloud or DHCP server names this node yet: it stays {name} in Kubernetes, although its \
+                     host name is {generated}"
                 ));
             }
         }
-        Ok(Some(given.clone().unwrap_or(hostname)))
+        Ok(Some(given.clone().unwrap_or(generated)))
     }
+}
+
+/// The host name as the name in Kubernetes.
+fn host_name(config: &Document, hostname: &HostnameStatus) -> String {
+    in_kubernetes(&match kubelet::registers_full_name(config) {
+        true => hostname.full(),
+        false => hostname.hostname.clone(),
+    })
 }
 
 /// Converts a host name to a Kubernetes name: lower case, without underscores (RFC 1123).
@@ -186,13 +189,7 @@ mod tests {
         let config = watch::Sender::new(Some(sample::config("", "")));
         let mut runtime = Runtime::new(store.clone());
         runtime.add(names(&config, "/nowhere")).unwrap();
-        store.put(spec("a", Layer::Operator), "").unwrap();
-        let hostname = HostnameStatus {
-            hostname: "a".to_owned(),
-            domainname: "example.org".to_owned(),
-        };
-        let hostname = Draft::new(HostnameStatus::ID, hostname);
-        store.put(hostname, "").unwrap();
+        named(&store, "a.example.org", Layer::Operator);
         tokio::spawn(runtime.run(|notice| panic!("{notice}")));
         for (kubelet, name) in [
             ("{}", "a"),
@@ -216,25 +213,33 @@ mod tests {
         }
     }
 
-    fn spec(name: &str, layer: Layer) -> Draft<HostnameSpec> {
+    /// The node decides on a host name from this layer.
+    fn decided(store: &Store, name: &str, layer: Layer) {
+        let (hostname, domainname) = parts(name);
         let spec = HostnameSpec {
-            hostname: name.to_owned(),
-            domainname: String::new(),
+            hostname,
+            domainname,
             layer,
         };
-        Draft::new(HostnameSpec::ID, spec)
+        store.put(Draft::new(HostnameSpec::ID, spec), "").unwrap();
     }
 
     /// The node gets a host name from this layer.
     fn named(store: &Store, name: &str, layer: Layer) {
-        store.put(spec(name, layer), "").unwrap();
+        decided(store, name, layer);
+        let (hostname, domainname) = parts(name);
         let status = HostnameStatus {
-            hostname: name.to_owned(),
-            domainname: String::new(),
+            hostname,
+            domainname,
         };
         store
             .put(Draft::new(HostnameStatus::ID, status), "")
             .unwrap();
+    }
+
+    fn parts(name: &str) -> (String, String) {
+        let (host, domain) = name.split_once('.').unwrap_or((name, ""));
+        (host.to_owned(), domain.to_owned())
     }
 
     async fn is_named(store: &Store, name: &str) {
@@ -293,6 +298,13 @@ mod tests {
             containerd_runs(&store);
             tokio::spawn(runtime.run(|notice| panic!("{notice}")));
             is_named(&store, name).await;
+            // The controller runs between the decision and the change of the kernel's name.
+            decided(&store, "w2", Layer::Platform);
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            let shown = store.get_as::<Nodename>(Nodename::ID).unwrap();
+            assert_eq!(shown.nodename, name);
             named(&store, "w2", Layer::Platform);
             is_named(&store, "w2").await;
         }
