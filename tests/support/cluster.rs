@@ -1,11 +1,13 @@
 //! Clusters of containers on this machine, made by `cortenctl cluster`.
 
+use std::env;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::kubectl::Kubectl;
 use crate::{client, workspace};
 
 /// Time for a whole cluster to start on a busy machine.
@@ -161,8 +163,35 @@ impl Drop for Cleanup<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             // The test has failed already.
+            print_pods(self.0);
             let destroy = ["destroy", "--name", NAME, "--force"];
             let _removed = client::run(command(self.0, &destroy), CALL);
+        }
+    }
+}
+
+/// Prints the pods and the events of the cluster of a test that fails, as far as one of its clients is accepted.
+fn print_pods(state: &Path) {
+    let places = [state.join(NAME), state.to_owned()];
+    let files = places.iter().flat_map(fs::read_dir).flatten().flatten();
+    let configs = files.map(|file| file.path()).filter(|file| {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("kubeconfig")
+    });
+    let clients: Vec<Kubectl> = match env::var_os("CORTEN_KUBECTL") {
+        Some(_) => configs.map(Kubectl::new).collect(),
+        None => Vec::new(),
+    };
+    for client in clients {
+        let asked = [
+            &["get", "nodes,pods", "--all-namespaces", "--output=wide"][..],
+            &["describe", "pods", "--namespace=kube-system"],
+            &["get", "events", "--all-namespaces"],
+        ];
+        let mut answers = asked.iter().map_while(|asked| client.call(asked).ok());
+        if let Some(pods) = answers.next() {
+            eprintln!("{pods}\n{}", answers.collect::<String>());
+            return;
         }
     }
 }

@@ -23,6 +23,7 @@ mod prune;
 mod readiness;
 mod signing_requests;
 mod versions;
+mod workloads;
 
 use std::fmt::{self, Display};
 use std::time::Duration;
@@ -42,8 +43,9 @@ pub use own_node::{NodeState, NodeWatch};
 pub use ownership::{Metadata, Taint};
 pub use pods::{Container, ContainerState};
 pub use prune::Pruned;
-pub use readiness::{NodeReadiness, Pods, Workload};
+pub use readiness::NodeReadiness;
 pub use versions::{Machine, Requested, StaticPod};
+pub use workloads::{Pods, Workload};
 
 /// Timeout of one request, including its whole answer.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -13,7 +13,7 @@ use crate::readiness::MOST_NODES;
 use crate::{Cluster, ClusterError, within};
 
 /// Limit of listed pods; of a larger namespace, the first ones by name.
-const MOST_PODS: u32 = 5000;
+pub(crate) const MOST_PODS: u32 = 5000;
 
 /// A container of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,19 +156,49 @@ fn state(pod: &Value, name: &str) -> ContainerState {
     if state.is_some_and(|state| state.get("running").is_some()) {
         return ContainerState::Runs;
     }
-    let text = |value: Option<&Value>| short(value.and_then(Value::as_str).unwrap_or_default());
-    let waits = state.and_then(|state| state.get("waiting"));
-    let reason = match waits {
-        Some(waits) => {
-            let (reason, message) = (text(waits.get("reason")), text(waits.get("message")));
-            [reason, message]
-                .into_iter()
-                .filter(|text| !text.is_empty())
-                .collect::<Vec<_>>()
-                .join(": ")
-        }
+    let reason = match state.and_then(|state| state.get("waiting")) {
+        Some(waits) => sentence(waits),
         // No node runs the pod yet.
         None => text(pod.pointer("/status/conditions/0/message")),
     };
     ContainerState::Waits(reason)
+}
+
+/// Why a pod is not ready, such as `is not ready: ErrImagePull: not found`; `None` if it is.
+pub(crate) fn why_not_ready(pod: &DynamicObject) -> Option<String> {
+    let all = |path: &str| {
+        let list = pod.data.pointer(path).and_then(Value::as_array);
+        list.into_iter().flatten()
+    };
+    let condition = |kind: &str| {
+        all("/status/conditions").find(|one| one.get("type") == Some(&Value::from(kind)))
+    };
+    let is_true = |condition: &Value| condition.get("status") == Some(&Value::from("True"));
+    if pod.metadata.deletion_timestamp.is_some() {
+        return Some("is terminating".to_owned());
+    }
+    let ready = condition("Ready");
+    if ready.is_some_and(is_true) {
+        return None;
+    }
+    let scheduled = condition("PodScheduled").filter(|condition| !is_true(condition));
+    let containers = all("/status/initContainerStatuses").chain(all("/status/containerStatuses"));
+    let mut waits = containers.filter_map(|one| one.pointer("/state/waiting"));
+    let reason = scheduled.or_else(|| waits.next()).or(ready);
+    let reason = reason.map(sentence).filter(|reason| !reason.is_empty());
+    Some(match reason {
+        Some(reason) => format!("is not ready: {reason}"),
+        None => "is not ready".to_owned(),
+    })
+}
+
+/// The reason and the message of a condition or a state.
+fn sentence(of: &Value) -> String {
+    let parts = ["reason", "message"].map(|field| text(of.get(field)));
+    let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    parts.join(": ")
+}
+
+fn text(value: Option<&Value>) -> String {
+    short(value.and_then(Value::as_str).unwrap_or_default())
 }

@@ -1,7 +1,7 @@
-//! Readiness of a cluster's nodes and workloads.
+//! Readiness of a cluster's nodes.
 
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::api::{DynamicObject, ListParams};
 use serde_json::Value;
 
 use crate::kinds::{CONTROL_PLANE, check_part, core};
@@ -24,55 +24,6 @@ pub struct NodeReadiness {
     pub is_schedulable: bool,
     /// Whether it has the label of a control plane node.
     pub is_control_plane: bool,
-}
-
-/// A kind of workload with a number of pods.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Workload {
-    /// `apps/v1`, `Deployment`.
-    Deployment,
-    /// `apps/v1`, `DaemonSet`.
-    DaemonSet,
-}
-
-/// Numbers of a workload's pods.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pods {
-    /// Wanted pods.
-    pub wanted: u64,
-    /// Ready pods.
-    pub ready: u64,
-}
-
-impl Workload {
-    pub(crate) fn kind(self) -> ApiResource {
-        let (kind, plural) = match self {
-            Workload::Deployment => ("Deployment", "deployments"),
-            Workload::DaemonSet => ("DaemonSet", "daemonsets"),
-        };
-        ApiResource {
-            group: "apps".to_owned(),
-            api_version: "apps/v1".to_owned(),
-            ..core(kind, plural)
-        }
-    }
-
-    fn pods(self, object: &Value) -> Pods {
-        let number = |path: &str, usual| {
-            let found = object.pointer(path).and_then(Value::as_u64);
-            found.unwrap_or(usual)
-        };
-        match self {
-            Workload::Deployment => Pods {
-                wanted: number("/spec/replicas", 1),
-                ready: number("/status/readyReplicas", 0),
-            },
-            Workload::DaemonSet => Pods {
-                wanted: number("/status/desiredNumberScheduled", 0),
-                ready: number("/status/numberReady", 0),
-            },
-        }
-    }
 }
 
 impl Cluster {
@@ -107,25 +58,6 @@ impl Cluster {
         check_part(&object, "its name", name)?;
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &core("Node", "nodes"));
         within("read", &object, api.get_opt(name)).await
-    }
-
-    /// The pods of a workload; `None` if the workload does not exist.
-    ///
-    /// # Errors
-    /// [`ClusterError::Name`] or [`ClusterError::Request`].
-    pub async fn pods_of(
-        &self,
-        workload: Workload,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Option<Pods>, ClusterError> {
-        let kind = workload.kind();
-        let object = format!("{} {namespace}/{name}", kind.kind);
-        check_part(&object, "its namespace", namespace)?;
-        check_part(&object, "its name", name)?;
-        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &kind);
-        let found = within("read", &object, api.get_opt(name)).await?;
-        Ok(found.map(|found| workload.pods(&found.data)))
     }
 }
 

@@ -9,8 +9,9 @@ use serde_json::Value;
 
 use crate::error::short;
 use crate::kinds::{check_part, core};
+use crate::pods::why_not_ready;
 use crate::readiness::{MOST_NODES, readiness};
-use crate::{Cluster, ClusterError, Workload, within};
+use crate::{Cluster, ClusterError, within};
 
 /// Namespace of the control plane's pods.
 const NAMESPACE: &str = "kube-system";
@@ -109,51 +110,6 @@ impl Cluster {
         found.dedup();
         Ok(found)
     }
-
-    /// Whether all pods of a workload have its latest revision and are available; `None` if the workload does not
-    /// exist.
-    ///
-    /// # Errors
-    /// [`ClusterError::Name`] or [`ClusterError::Request`].
-    pub async fn rollout(
-        &self,
-        workload: Workload,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Option<Result<(), String>>, ClusterError> {
-        let found = self.workload(workload, namespace, name).await?;
-        Ok(found.map(|found| rollout(workload, &found)))
-    }
-
-    /// Image of the first container of a workload's pods; `None` if the workload does not exist.
-    ///
-    /// # Errors
-    /// [`ClusterError::Name`] or [`ClusterError::Request`].
-    pub async fn image_of(
-        &self,
-        workload: Workload,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Option<String>, ClusterError> {
-        let found = self.workload(workload, namespace, name).await?;
-        let path = "/spec/template/spec/containers/0/image";
-        let image = |found: DynamicObject| found.data.pointer(path)?.as_str().map(short);
-        Ok(found.and_then(image))
-    }
-
-    async fn workload(
-        &self,
-        workload: Workload,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Option<DynamicObject>, ClusterError> {
-        let kind = workload.kind();
-        let object = format!("{} {namespace}/{name}", kind.kind);
-        check_part(&object, "its namespace", namespace)?;
-        check_part(&object, "its name", name)?;
-        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &kind);
-        within("read", &object, api.get_opt(name)).await
-    }
 }
 
 fn machine(node: &DynamicObject) -> Machine {
@@ -176,28 +132,7 @@ fn static_pod(pod: &DynamicObject) -> StaticPod {
         let text = pod.data.pointer(path).and_then(Value::as_str);
         short(text.unwrap_or_default())
     };
-    let conditions = pod.data.pointer("/status/conditions");
-    let mut conditions = conditions.and_then(Value::as_array).into_iter().flatten();
-    let is_ready = conditions.any(|one| {
-        let has = |field: &str, text: &str| one.get(field) == Some(&Value::from(text));
-        has("type", "Ready") && has("status", "True")
-    });
     let annotations = pod.metadata.annotations.as_ref();
-    let waits = "/status/containerStatuses/0/state/waiting";
-    let ready = match is_ready && pod.metadata.deletion_timestamp.is_none() {
-        true => Ok(()),
-        false => {
-            let why = [
-                text(&format!("{waits}/reason")),
-                text(&format!("{waits}/message")),
-            ];
-            let why: Vec<String> = why.into_iter().filter(|text| !text.is_empty()).collect();
-            Err(match why.is_empty() {
-                true => "its pod is not ready".to_owned(),
-                false => format!("its pod is not ready: {}", why.join(": ")),
-            })
-        }
-    };
     StaticPod {
         image: text("/spec/containers/0/image"),
         secrets: short(
@@ -205,7 +140,7 @@ fn static_pod(pod: &DynamicObject) -> StaticPod {
                 .and_then(|all| all.get(SECRETS))
                 .map_or("", String::as_str),
         ),
-        ready,
+        ready: why_not_ready(pod).map_or(Ok(()), |why| Err(format!("its pod {why}"))),
     }
 }
 
@@ -237,42 +172,4 @@ fn requested(line: &str) -> Option<Requested> {
         resource: short(resource),
         removed: (major.parse().ok()?, minor.parse().ok()?),
     })
-}
-
-fn rollout(workload: Workload, object: &DynamicObject) -> Result<(), String> {
-    let number = |path: &str| object.data.pointer(path).and_then(Value::as_u64);
-    let seen = number("/status/observedGeneration").unwrap_or_default();
-    let is_seen = object
-        .metadata
-        .generation
-        .is_none_or(|wanted| u64::try_from(wanted).is_ok_and(|wanted| seen >= wanted));
-    let (wanted, updated, available) = match workload {
-        Workload::Deployment => (
-            number("/spec/replicas").unwrap_or(1),
-            number("/status/updatedReplicas"),
-            number("/status/availableReplicas"),
-        ),
-        Workload::DaemonSet => (
-            number("/status/desiredNumberScheduled").unwrap_or_default(),
-            number("/status/updatedNumberScheduled"),
-            number("/status/numberAvailable"),
-        ),
-    };
-    // Available pods may be old ones, as long as a Deployment has some.
-    let all = number("/status/replicas").unwrap_or_default();
-    let old = match workload {
-        Workload::Deployment => all.saturating_sub(updated.unwrap_or_default()),
-        Workload::DaemonSet => 0,
-    };
-    if is_seen && old > 0 {
-        return Err(format!("{old} old pods are left"));
-    }
-    let done = updated
-        .unwrap_or_default()
-        .min(available.unwrap_or_default());
-    match is_seen && done >= wanted {
-        true => Ok(()),
-        false if !is_seen => Err("its controller has not observed the change yet".to_owned()),
-        false => Err(format!("{done} of {wanted} pods are new and available")),
-    }
 }

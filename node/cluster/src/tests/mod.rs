@@ -17,3 +17,4 @@ mod readiness;
 mod real;
 mod signing_requests;
 mod versions;
+mod workloads;

@@ -1,5 +1,4 @@
 use super::fake::{fake, ok, refused};
-use crate::{Pods, Workload};
 use serde_json::json;
 
 #[tokio::test]
@@ -52,44 +51,4 @@ async fn readiness_of_one_node_is_read_without_listing_the_others() {
     let lines: Vec<String> = log.lock().unwrap().iter().map(|seen| seen.line()).collect();
     let expected = ["a", "b", "c"].map(|name| format!("GET /api/v1/nodes/{name}"));
     assert_eq!(lines, expected);
-}
-
-#[tokio::test]
-async fn pods_of_a_workload_are_counted() {
-    let (cluster, log) = fake(|seen| match seen.path.rsplit('/').next() {
-        Some("proxy") => ok(
-            &json!({ "metadata": { "name": "proxy" }, "status": { "desiredNumberScheduled": 3, "numberReady": 2 } }),
-        ),
-        Some("dns") => ok(&json!({ "metadata": { "name": "dns" }, "spec": { "replicas": 2 } })),
-        _ => refused(404, "not found"),
-    });
-    let proxy = cluster
-        .pods_of(Workload::DaemonSet, "kube-system", "proxy")
-        .await;
-    assert_eq!(
-        proxy.unwrap(),
-        Some(Pods {
-            wanted: 3,
-            ready: 2
-        })
-    );
-    let dns = cluster
-        .pods_of(Workload::Deployment, "kube-system", "dns")
-        .await;
-    assert_eq!(
-        dns.unwrap(),
-        Some(Pods {
-            wanted: 2,
-            ready: 0
-        })
-    );
-    let none = cluster
-        .pods_of(Workload::Deployment, "kube-system", "x")
-        .await;
-    assert_eq!(none.unwrap(), None);
-    let line = log.lock().unwrap()[0].line();
-    assert_eq!(
-        line,
-        "GET /apis/apps/v1/namespaces/kube-system/daemonsets/proxy"
-    );
 }

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::fake::{fake, ok, refused};
-use crate::{Requested, StaticPod, Workload};
+use crate::{Requested, StaticPod};
 
 #[tokio::test]
 async fn nodes_are_listed_with_addresses_and_kubelet_version() {
@@ -61,7 +61,7 @@ async fn static_pod_is_ready_when_it_reports_so_and_is_not_terminating() {
     });
     for (node, ready) in [
         ("up", Ok(())),
-        ("ends", Err("its pod is not ready".to_owned())),
+        ("ends", Err("its pod is terminating".to_owned())),
         (
             "waits",
             Err("its pod is not ready: ErrImagePull: not found".to_owned()),
@@ -105,51 +105,4 @@ async fn deprecated_apis_in_use_are_read_from_the_metrics() {
         removed: (1, 37),
     };
     assert_eq!(cluster.requested_old_apis().await, Ok(vec![expected]));
-}
-
-#[tokio::test]
-async fn workload_is_rolled_out_when_every_pod_has_the_latest_revision() {
-    let (cluster, _) = fake(|seen| {
-        let object = |generation: u64, spec: Value, status: Value| {
-            let metadata = json!({ "name": "x", "generation": generation });
-            ok(&json!({ "metadata": metadata, "spec": spec, "status": status }))
-        };
-        let set = |seen: u64, updated: u64, available: u64| json!({ "observedGeneration": seen, "desiredNumberScheduled": 3, "updatedNumberScheduled": updated, "numberAvailable": available });
-        match seen.path.rsplit('/').next() {
-            Some("done") => object(2, json!({}), set(2, 3, 3)),
-            Some("unseen") => object(2, json!({}), set(1, 3, 3)),
-            Some("old") => object(2, json!({}), set(2, 1, 3)),
-            Some("down") => object(2, json!({}), set(2, 3, 2)),
-            Some("dns") => object(
-                1,
-                json!({ "replicas": 2 }),
-                json!({ "observedGeneration": 1, "updatedReplicas": 2, "availableReplicas": 2 }),
-            ),
-            Some("half") => object(
-                1,
-                json!({ "replicas": 2 }),
-                json!({ "observedGeneration": 1, "replicas": 3, "updatedReplicas": 2, "availableReplicas": 2 }),
-            ),
-            _ => refused(404, "not found"),
-        }
-    });
-    let of = async |workload: Workload, name: &'static str| {
-        cluster
-            .rollout(workload, "kube-system", name)
-            .await
-            .unwrap()
-    };
-    assert_eq!(of(Workload::DaemonSet, "done").await, Some(Ok(())));
-    assert_eq!(of(Workload::Deployment, "dns").await, Some(Ok(())));
-    let half = of(Workload::Deployment, "half").await.unwrap();
-    assert!(half.unwrap_err().contains("1 old pods"));
-    assert_eq!(of(Workload::DaemonSet, "none").await, None);
-    for (name, word) in [
-        ("unseen", "not observed"),
-        ("old", "1 of 3"),
-        ("down", "2 of 3"),
-    ] {
-        let why = of(Workload::DaemonSet, name).await.unwrap().unwrap_err();
-        assert!(why.contains(word), "{why}");
-    }
 }

@@ -126,7 +126,12 @@ async fn pods(cluster: &Cluster, workload: Workload, name: &str) -> Result<Vec<S
         // No node is to run the DaemonSet.
         Some(pods) if pods.wanted == 0 && workload == Workload::DaemonSet => Vec::new(),
         Some(pods) if pods.ready < pods.wanted || pods.wanted == 0 => {
-            vec![format!("{} of {} pods are ready", pods.ready, pods.wanted)]
+            let late = pods.late.map(|late| format!(": {late}"));
+            let late = late.unwrap_or_default();
+            vec![format!(
+                "{} of {} pods are ready{late}",
+                pods.ready, pods.wanted
+            )]
         }
         _ => Vec::new(),
     })
