@@ -26,35 +26,8 @@ const PORT: u16 = 16443;
 /// The network of a cluster with several nodes.
 const SEGMENT: u16 = 16444;
 
-/// A web server from a bundled image, and its service. CoreDNS answers `/health` over HTTP.
-const WEB: &str = r#"
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: web}
-data: {Corefile: ".:1053 {\n  health :8080\n}\n"}
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web}
-spec:
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec:
-      containers:
-      - name: web
-        image: IMAGE
-        args: [-conf, /etc/web/Corefile]
-        volumeMounts: [{name: config, mountPath: /etc/web}]
-      volumes: [{name: config, configMap: {name: web}}]
----
-apiVersion: v1
-kind: Service
-metadata: {name: web}
-spec:
-  selector: {app: web}
-  ports: [{port: 80, targetPort: 8080}]
-"#;
+/// The web server of `make run`.
+const WEB: &str = include_str!("../qemu/web.yaml");
 
 /// An address that control plane nodes share, on the only network card.
 const SHARED_ADDRESS: &str = "machine: {network: {interfaces: [{deviceSelector: {physical: true}, dhcp: true, \
