@@ -122,7 +122,7 @@ impl From<Definition> for ResourceDefinition {
             print_columns: columns.collect(),
             sensitivity: match definition.sensitivity {
                 Sensitivity::NonSensitive => None,
-                Sensitivity::Sensitive => Some("sensitive"),
+                Sensitivity::Masked | Sensitivity::Sensitive => Some("sensitive"),
             },
         }
     }

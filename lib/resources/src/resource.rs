@@ -16,6 +16,9 @@ use crate::metadata::{Metadata, Phase, Pointer, Tags, Version};
 pub enum Sensitivity {
     /// Every reader.
     NonSensitive,
+    /// Administrators only, because it may hold secrets. A call through another node gets the spec without them
+    /// ([`Spec::masked`]).
+    Masked,
     /// Administrators only, because it holds secrets.
     Sensitive,
 }
@@ -63,6 +66,11 @@ pub trait Spec: Serialize + Clone + PartialEq + Debug + Send + Sync + 'static {
 
     /// Converts the spec to the message.
     fn message(&self) -> Self::Message;
+
+    /// The spec without what may be secret, for a type that is [`Sensitivity::Masked`]; otherwise `None`.
+    fn masked(&self) -> Option<Self> {
+        None
+    }
 }
 
 /// Whether the type has a message for clients.
@@ -81,6 +89,8 @@ pub trait AnySpec: Any + Debug + Send + Sync {
     fn to_yaml(&self) -> Result<String, serde_saphyr::SerializeError>;
     /// [`Spec::message`], encoded; empty for a type without one.
     fn to_proto(&self) -> Vec<u8>;
+    /// [`Spec::masked`].
+    fn to_masked(&self) -> Option<Arc<dyn AnySpec>>;
     /// Whether both have the same type and are equal.
     fn equals(&self, other: &dyn AnySpec) -> bool;
 }
@@ -96,6 +106,11 @@ impl<S: Spec> AnySpec for S {
 
     fn to_proto(&self) -> Vec<u8> {
         self.message().encode_to_vec()
+    }
+
+    fn to_masked(&self) -> Option<Arc<dyn AnySpec>> {
+        let masked = self.masked()?;
+        Some(Arc::new(masked))
     }
 
     fn equals(&self, other: &dyn AnySpec) -> bool {
@@ -123,6 +138,15 @@ impl Resource {
     #[must_use]
     pub fn pointer(&self) -> &Pointer {
         &self.metadata.pointer
+    }
+
+    /// The resource with its spec [masked](Spec::masked); `None` if its type has no such form.
+    #[must_use]
+    pub fn masked(&self) -> Option<Resource> {
+        Some(Resource {
+            metadata: self.metadata.clone(),
+            spec: self.spec.to_masked()?,
+        })
     }
 
     /// Replaces the spec, for [`crate::Store::update`]. The type must be the same.

@@ -32,18 +32,26 @@ pub(super) struct Resources {
 
 type Answer<T> = Result<Response<T>, Status>;
 
+/// The part of a resource that a caller gets.
+#[derive(Debug, Clone, Copy)]
+enum Shown {
+    Whole,
+    /// Without what may be secret.
+    Masked,
+}
+
 #[async_trait]
 impl State for Resources {
     async fn get(&self, request: Request<api::GetRequest>) -> Answer<api::GetResponse> {
         let (_, extensions, request) = request.into_parts();
-        let pointer = self.pointer(
+        let (pointer, shown) = self.pointer(
             &extensions,
             &request.namespace,
             &request.r#type,
             &request.id,
         )?;
         let resource = self.store.get(&pointer).map_err(refusal)?;
-        let resource = Some(encode(&resource)?);
+        let resource = Some(encode(&resource, shown)?);
         Ok(Response::new(api::GetResponse { resource }))
     }
 
@@ -52,13 +60,13 @@ impl State for Resources {
         request: Request<api::ListRequest>,
     ) -> Answer<BoxStream<api::ListResponse>> {
         let (_, extensions, request) = request.into_parts();
-        let kind = self.pointer(&extensions, &request.namespace, &request.r#type, "")?;
+        let (kind, shown) = self.pointer(&extensions, &request.namespace, &request.r#type, "")?;
         let options = request.options.unwrap_or_default();
         let query = query(options.label_query, options.id_query)?;
         let found = self.store.list(kind.namespace, kind.type_name, &query);
         let found = stream::iter(found.map_err(refusal)?);
-        let responses = found.map(|resource| {
-            let resource = Some(encode(&resource)?);
+        let responses = found.map(move |resource| {
+            let resource = Some(encode(&resource, shown)?);
             Ok(api::ListResponse { resource })
         });
         Ok(Response::new(Box::pin(responses)))
@@ -70,7 +78,7 @@ impl State for Resources {
     ) -> Answer<BoxStream<api::WatchResponse>> {
         let (_, extensions, request) = request.into_parts();
         let id = request.id.clone();
-        let pointer = self.pointer(
+        let (pointer, shown) = self.pointer(
             &extensions,
             &request.namespace,
             &request.r#type,
@@ -89,7 +97,7 @@ impl State for Resources {
         } else {
             Err(StoreError::SingleWatch)
         };
-        let frames = frames(watcher.map_err(refusal)?, most, knows_all);
+        let frames = frames(watcher.map_err(refusal)?, most, knows_all, shown);
         // An empty frame tells the client that the watch has begun.
         let first = stream::iter([Ok(api::WatchResponse::default())]);
         Ok(Response::new(Box::pin(first.chain(frames))))
@@ -120,27 +128,27 @@ impl State for Resources {
 }
 
 impl Resources {
-    /// The requested resource, if the caller may read it.
+    /// The requested resource, if the caller may read it, and how much of it.
     fn pointer(
         &self,
         extensions: &Extensions,
         namespace: &str,
         type_name: &str,
         id: &str,
-    ) -> Result<Pointer, Status> {
+    ) -> Result<(Pointer, Shown), Status> {
         let pointer = self.store.pointer(namespace, type_name, id);
         let pointer = pointer.map_err(refusal)?;
         let definition = self.store.definition(pointer.type_name);
-        let is_open = definition
-            .is_some_and(|definition| definition.sensitivity == Sensitivity::NonSensitive);
-        if is_open {
-            return Ok(pointer);
-        }
-        if Withheld::is_with(extensions) {
-            return Err(refusal_of_secrets(type_name));
-        }
-        if Caller::is_admin(extensions) {
-            return Ok(pointer);
+        let sensitivity = definition.map(|definition| definition.sensitivity);
+        let is_withheld = Withheld::is_with(extensions);
+        match sensitivity {
+            Some(Sensitivity::NonSensitive) => return Ok((pointer, Shown::Whole)),
+            Some(Sensitivity::Masked) if is_withheld && Caller::is_admin(extensions) => {
+                return Ok((pointer, Shown::Masked));
+            }
+            _ if is_withheld => return Err(refusal_of_secrets(type_name)),
+            _ if Caller::is_admin(extensions) => return Ok((pointer, Shown::Whole)),
+            _ => {}
         }
         Err(Status::permission_denied(format!(
             "resource type {type_name:?} holds secrets: it needs {}",
@@ -237,12 +245,13 @@ fn frames(
     watcher: Watcher,
     most: usize,
     knows_all: bool,
+    shown: Shown,
 ) -> impl futures_util::Stream<Item = Result<api::WatchResponse, Status>> + Send {
     stream::unfold(watcher, move |mut watcher| async move {
         let mut frame = Vec::new();
         let mut next = watcher.next().await;
         while let Some(event) = next {
-            match event_of(event, knows_all) {
+            match event_of(event, knows_all, shown) {
                 Ok(event) => frame.extend(event),
                 Err(status) => return Some((Err(status), watcher)),
             }
@@ -259,17 +268,17 @@ fn frames(
 }
 
 /// Encodes an event; `None` for one that the client's API version does not have.
-fn event_of(event: Event, knows_all: bool) -> Result<Option<api::Event>, Status> {
+fn event_of(event: Event, knows_all: bool, shown: Shown) -> Result<Option<api::Event>, Status> {
     use api::EventType::{Bootstrapped, Created, Destroyed, Errored, Noop, Updated};
     let mut old_resource = None;
     let mut error = None;
     let (event_type, resource) = match &event.happened {
-        Happened::Created(new) => (Created, encode(new)?),
+        Happened::Created(new) => (Created, encode(new, shown)?),
         Happened::Updated { new, old } => {
-            old_resource = Some(encode(old)?);
-            (Updated, encode(new)?)
+            old_resource = Some(encode(old, shown)?);
+            (Updated, encode(new, shown)?)
         }
-        Happened::Destroyed(last) => (Destroyed, encode(last)?),
+        Happened::Destroyed(last) => (Destroyed, encode(last, shown)?),
         Happened::Absent(pointer) => (Destroyed, nothing(Some(pointer))),
         Happened::Bootstrapped | Happened::Noop if !knows_all => return Ok(None),
         Happened::Bootstrapped => (Bootstrapped, nothing(None)),
@@ -309,7 +318,17 @@ fn nothing(pointer: Option<&Pointer>) -> api::Resource {
     }
 }
 
-fn encode(resource: &Resource) -> Result<api::Resource, Status> {
+fn encode(resource: &Resource, shown: Shown) -> Result<api::Resource, Status> {
+    let masked;
+    let resource = match shown {
+        Shown::Whole => resource,
+        Shown::Masked => {
+            let without = resource.masked();
+            let type_name = resource.pointer().type_name;
+            masked = without.ok_or_else(|| refusal_of_secrets(type_name))?;
+            &masked
+        }
+    };
     let metadata = &resource.metadata;
     let spec = resource.spec();
     let yaml_spec = spec

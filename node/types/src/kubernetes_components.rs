@@ -20,6 +20,14 @@ pub(super) const fn sensitive(type_name: &'static str) -> Definition {
     }
 }
 
+/// The same, of a type whose secrets [`Spec::masked`] leaves out.
+const fn masked(type_name: &'static str) -> Definition {
+    Definition {
+        sensitivity: Sensitivity::Masked,
+        ..sensitive(type_name)
+    }
+}
+
 /// Prefix of the id under which a component's settings include its whole command line.
 pub const FINAL: &str = "final-";
 
@@ -32,6 +40,33 @@ pub struct ArgValues {
 
 /// Arguments by name.
 pub type Args = BTreeMap<String, ArgValues>;
+
+/// Text in place of one that may be secret.
+const MASK: &str = "******";
+
+/// The arguments with masked values: a value may be a secret.
+pub(super) fn masked_args(args: &Args) -> Args {
+    let masked = |values: &ArgValues| ArgValues {
+        values: values.values.iter().map(|_| MASK.to_owned()).collect(),
+    };
+    let masked = args
+        .iter()
+        .map(|(name, values)| (name.clone(), masked(values)));
+    masked.collect()
+}
+
+/// The value with the same keys and masked scalars.
+pub(super) fn masked_value(value: &Value) -> Value {
+    match value {
+        Value::Null => Value::Null,
+        Value::Array(items) => items.iter().map(masked_value).collect(),
+        Value::Object(fields) => {
+            let masked = |(key, value): (&String, &Value)| (key.clone(), masked_value(value));
+            fields.iter().map(masked).collect()
+        }
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => Value::from(MASK),
+    }
+}
 
 pub(super) fn args(args: &Args) -> impl Iterator<Item = (String, wire::ArgValues)> {
     args.iter().map(|(name, values)| {
@@ -126,9 +161,23 @@ impl ApiServerConfig {
 }
 
 impl Spec for ApiServerConfig {
-    const DEFINITION: Definition = sensitive("APIServerConfigs.kubernetes.talos.dev");
+    const DEFINITION: Definition = masked("APIServerConfigs.kubernetes.talos.dev");
 
     type Message = wire::ApiServerConfigSpec;
+
+    fn masked(&self) -> Option<ApiServerConfig> {
+        let masked = |arg: &String| match arg.split_once('=') {
+            Some((name, _)) => format!("{name}={MASK}"),
+            None => arg.clone(),
+        };
+        let names = self.environment_variables.keys().cloned();
+        Some(ApiServerConfig {
+            extra_args: masked_args(&self.extra_args),
+            args: self.args.iter().map(masked).collect(),
+            environment_variables: names.map(|name| (name, MASK.to_owned())).collect(),
+            ..self.clone()
+        })
+    }
 
     fn message(&self) -> wire::ApiServerConfigSpec {
         wire::ApiServerConfigSpec {
@@ -351,6 +400,23 @@ mod tests {
     }
 
     #[test]
+    fn masked_api_server_settings_keep_names_and_lose_values() {
+        let config = ApiServerConfig {
+            image: "a".to_owned(),
+            extra_args: values("secret"),
+            args: vec!["--v=secret".to_owned(), "--plain".to_owned()],
+            environment_variables: [("NAME".to_owned(), "secret".to_owned())].into(),
+            ..ApiServerConfig::default()
+        };
+        let masked = config.masked().unwrap();
+        let text = serde_json::to_string(&masked).unwrap();
+        assert!(!text.contains("secret"), "{text}");
+        assert_eq!(masked.args, ["--v=******", "--plain"]);
+        assert_eq!(masked.image, "a");
+        assert!(masked.environment_variables.contains_key("NAME"));
+    }
+
+    #[test]
     fn api_server_settings_have_the_fields_of_the_reference() {
         let config = ApiServerConfig {
             image: "registry.example.org/kube-apiserver:v1.37.0".to_owned(),
@@ -375,7 +441,7 @@ mod tests {
         assert_eq!(message.extra_args["v"].values, ["4"]);
         assert_eq!(message.extra_volumes[0].mount_path, "/a");
         let sensitive = ApiServerConfig::DEFINITION.sensitivity;
-        assert_eq!(sensitive, Sensitivity::Sensitive);
+        assert_eq!(sensitive, Sensitivity::Masked);
     }
 
     #[test]

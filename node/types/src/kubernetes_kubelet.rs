@@ -8,7 +8,7 @@ use corten_resources::{Definition, Sensitivity, Spec};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::kubernetes_components::{Args, args};
+use super::kubernetes_components::{Args, args, masked_args, masked_value};
 use super::message::object;
 use super::{column, is_default, open};
 
@@ -92,9 +92,21 @@ pub struct KubeletConfig {
 }
 
 impl Spec for KubeletConfig {
-    const DEFINITION: Definition = sensitive("KubeletConfigs.kubernetes.talos.dev");
+    const DEFINITION: Definition = Definition {
+        sensitivity: Sensitivity::Masked,
+        ..sensitive("KubeletConfigs.kubernetes.talos.dev")
+    };
 
     type Message = wire::KubeletConfigSpec;
+
+    fn masked(&self) -> Option<KubeletConfig> {
+        Some(KubeletConfig {
+            extra_args: masked_args(&self.extra_args),
+            extra_config: masked_value(&self.extra_config),
+            credential_provider_config: masked_value(&self.credential_provider_config),
+            ..self.clone()
+        })
+    }
 
     fn message(&self) -> wire::KubeletConfigSpec {
         wire::KubeletConfigSpec {
@@ -250,7 +262,23 @@ mod tests {
         assert_eq!(message.extra_mounts[0].r#type, "bind");
         assert_eq!(message.extra_config, None);
         let definition = KubeletConfig::DEFINITION;
-        assert_eq!(definition.sensitivity, Sensitivity::Sensitive);
+        assert_eq!(definition.sensitivity, Sensitivity::Masked);
+    }
+
+    #[test]
+    fn masked_kubelet_settings_keep_keys_and_lose_values() {
+        let config = KubeletConfig {
+            extra_config: json!({ "a": [{ "b": "secret" }], "c": 1, "d": null }),
+            credential_provider_config: json!({ "token": "secret" }),
+            ..KubeletConfig::default()
+        };
+        let masked = config.masked().unwrap();
+        let expected = json!({ "a": [{ "b": "******" }], "c": "******", "d": null });
+        assert_eq!(masked.extra_config, expected);
+        assert_eq!(
+            masked.credential_provider_config,
+            json!({ "token": "******" })
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@ use corten_api::metadata::{FORWARDER, NOT_FORWARDED};
 use corten_config::Document;
 use corten_resources::{Draft, Spec as _};
 use corten_types::config::MachineConfig;
+use corten_types::kubernetes_components::ApiServerConfig;
 use corten_types::network::HostnameStatus;
 use tonic::{Code, Request, Response, Status};
 
@@ -206,5 +207,42 @@ async fn config_can_allow_secrets_through_other_nodes() {
     std::fs::write(&file, "a key").unwrap();
     for (what, outcome) in secrets(&world, file.to_str().unwrap(), true).await {
         assert!(!is_withheld(&outcome), "{what}: {outcome:?}");
+    }
+}
+
+#[tokio::test]
+async fn settings_go_through_other_nodes_without_values_that_may_be_secret() {
+    let world = configured("");
+    let store = world.node.store();
+    store.register::<ApiServerConfig>().unwrap();
+    let config = ApiServerConfig {
+        image: "an image".to_owned(),
+        environment_variables: [("NAME".to_owned(), "a secret".to_owned())].into(),
+        ..ApiServerConfig::default()
+    };
+    store
+        .put(Draft::new(ApiServerConfig::ID, config), "")
+        .unwrap();
+    let kind = cosi::ListRequest {
+        namespace: ApiServerConfig::DEFINITION.default_namespace.to_owned(),
+        r#type: ApiServerConfig::DEFINITION.type_name.to_owned(),
+        options: None,
+    };
+    let spec = async |request: Request<cosi::ListRequest>| {
+        let mut state = StateClient::new(world.channel.clone());
+        let mut found = state.list(request).await.unwrap().into_inner();
+        let found = found.message().await.unwrap().unwrap();
+        found.resource.unwrap().spec.unwrap()
+    };
+    let direct = spec(Request::new(kind.clone())).await;
+    assert!(direct.yaml_spec.contains("a secret"));
+    let through = spec(forwarded(kind)).await;
+    assert!(through.yaml_spec.contains("an image"));
+    for part in [through.yaml_spec.as_bytes(), &through.proto_spec] {
+        let text = String::from_utf8_lossy(part);
+        assert!(
+            text.contains("NAME") && !text.contains("a secret"),
+            "{text}"
+        );
     }
 }
