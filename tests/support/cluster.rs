@@ -170,7 +170,16 @@ impl Drop for Cleanup<'_> {
     }
 }
 
-/// Prints the pods and the events of the cluster of a test that fails, as far as one of its clients is accepted.
+/// The last lines of the cluster's DNS.
+const LOGS: [&str; 5] = [
+    "logs",
+    "--namespace=kube-system",
+    "--selector=k8s-app=kube-dns",
+    "--prefix",
+    "--tail=20",
+];
+
+/// Prints the pods, the events and logs of the cluster of a test that fails, as far as one of its clients is accepted.
 fn print_pods(state: &Path) {
     let places = [state.join(NAME), state.to_owned()];
     let files = places.iter().flat_map(fs::read_dir).flatten().flatten();
@@ -187,10 +196,14 @@ fn print_pods(state: &Path) {
             &["get", "nodes,pods", "--all-namespaces", "--output=wide"][..],
             &["describe", "pods", "--namespace=kube-system"],
             &["get", "events", "--all-namespaces"],
+            &LOGS,
+            &[&LOGS[..], &["--previous"]].concat(),
         ];
-        let mut answers = asked.iter().map_while(|asked| client.call(asked).ok());
-        if let Some(pods) = answers.next() {
-            eprintln!("{pods}\n{}", answers.collect::<String>());
+        let answers = asked.map(|asked| client.call(asked));
+        if answers.iter().any(Result::is_ok) {
+            for answer in answers {
+                eprintln!("{}", answer.unwrap_or_else(|error| error));
+            }
             return;
         }
     }

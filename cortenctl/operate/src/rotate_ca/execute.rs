@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use corten_cluster::Workload;
 use tokio::time::{Instant, sleep};
 
 use super::Step;
@@ -12,6 +13,16 @@ use super::plan::Member;
 const LOOK: Duration = Duration::from_secs(2);
 /// What to do after a failure. No step is undone: the cluster works in each of them.
 const AGAIN: &str = "the cluster works with both CAs; repair the node, and run `rotate-ca` again: it continues here";
+
+/// Workload in the namespace of the system, by its name.
+pub(super) type Addon = (Workload, &'static str);
+
+/// Workloads of the bootstrap manifests whose pods call the Kubernetes API: the network first.
+const ADDONS: [Addon; 3] = [
+    (Workload::DaemonSet, "kube-flannel"),
+    (Workload::DaemonSet, "kube-proxy"),
+    (Workload::Deployment, "coredns"),
+];
 
 /// The credentials for a check of the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,10 +59,10 @@ pub(super) trait Fleet {
     async fn ready(&mut self, with: With) -> Result<(), String>;
     /// Checks that pods get the new CA.
     async fn published(&mut self) -> Result<(), String>;
-    /// Restarts the add-ons of the cluster that call its API.
-    async fn restart_addons(&mut self) -> Result<(), String>;
-    /// Checks that the restarted add-ons run.
-    async fn addons(&mut self) -> Result<(), String>;
+    /// Restarts an add-on. Returns whether the cluster has it.
+    async fn restart(&mut self, addon: Addon) -> Result<bool, String>;
+    /// Checks that the pods of a restarted add-on run.
+    async fn runs(&mut self, addon: Addon) -> Result<(), String>;
     /// Prints a line for the operator.
     fn say(&mut self, line: &str);
 }
@@ -86,8 +97,12 @@ async fn steps(fleet: &mut impl Fleet, members: &[Member], limit: Duration) -> R
     until(limit, async || fleet.ready(With::Both).await).await?;
     fleet.say("pods accept the new CA");
     until(limit, async || fleet.published().await).await?;
-    fleet.restart_addons().await?;
-    until(limit, async || fleet.addons().await).await?;
+    // One after the other: a new pod needs the network of its node, and the network restarts there, too.
+    for addon in ADDONS {
+        if fleet.restart(addon).await? {
+            until(limit, async || fleet.runs(addon).await).await?;
+        }
+    }
 
     fleet.say(Step::Issue.line());
     for member in &control_first {

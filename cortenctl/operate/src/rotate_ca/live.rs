@@ -11,7 +11,7 @@ use corten_client::failure::Failure;
 use corten_client::resources;
 use corten_client::stream::{Node, Trouble, alone, each};
 use corten_client::table::printable;
-use corten_cluster::{Access, Cluster, ClusterError, Workload};
+use corten_cluster::{Access, Cluster, ClusterError};
 use corten_pki::{CertificateAndKey, Leaf, Usage, certificates_from_pem, to_pem};
 use serde_json::Value;
 use time::OffsetDateTime;
@@ -20,19 +20,13 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::Step;
-use super::execute::{Fleet, Mark, With};
+use super::execute::{Addon, Fleet, Mark, With};
 use super::plan::{Member, Plan};
 use super::trust::Trusted;
 use crate::args::{ApplyMode, How};
 use crate::{kubelet, kubernetes, patch};
 
 const NAMESPACE: &str = "kube-system";
-/// Workloads of the bootstrap manifests whose pods call the Kubernetes API.
-const ADDONS: [(Workload, &str); 3] = [
-    (Workload::DaemonSet, "kube-flannel"),
-    (Workload::DaemonSet, "kube-proxy"),
-    (Workload::Deployment, "coredns"),
-];
 const MANAGER: &str = "kube-controller-manager";
 /// Static pods with secrets of the Kubernetes CA.
 const STATIC_PODS: [&str; 3] = ["kube-apiserver", MANAGER, "kube-scheduler"];
@@ -83,7 +77,6 @@ pub(super) struct Live<'a> {
     client: CertificateAndKey,
     /// API servers that this machine cannot reach, which has been printed.
     unreached: BTreeSet<SocketAddr>,
-    restarted: Vec<(Workload, &'static str)>,
 }
 
 impl<'a> Live<'a> {
@@ -120,7 +113,6 @@ impl<'a> Live<'a> {
             plan,
             first,
             unreached: BTreeSet::new(),
-            restarted: Vec::new(),
         })
     }
 
@@ -280,29 +272,20 @@ impl Fleet for Live<'_> {
         }
     }
 
-    async fn restart_addons(&mut self) -> Result<(), String> {
+    async fn restart(&mut self, (workload, name): Addon) -> Result<bool, String> {
         let cluster = self.cluster(With::Both)?;
         let now = OffsetDateTime::now_utc().format(&Rfc3339);
         let now = now.map_err(|error| error.to_string())?;
-        self.restarted.clear();
-        for (workload, name) in ADDONS {
-            let restarted = cluster.restart(workload, NAMESPACE, name, &now).await;
-            if restarted.map_err(|error| error.to_string())? {
-                self.restarted.push((workload, name));
-            }
-        }
-        Ok(())
+        let restarted = cluster.restart(workload, NAMESPACE, name, &now).await;
+        restarted.map_err(|error| error.to_string())
     }
 
-    async fn addons(&mut self) -> Result<(), String> {
+    async fn runs(&mut self, (workload, name): Addon) -> Result<(), String> {
         let cluster = self.cluster(With::Both)?;
-        for (workload, name) in &self.restarted {
-            let state = cluster.rollout(*workload, NAMESPACE, name).await;
-            if let Some(state) = state.map_err(|error| error.to_string())? {
-                state.map_err(|why| format!("{NAMESPACE}/{name}: {why}"))?;
-            }
-        }
-        Ok(())
+        let state = cluster.rollout(workload, NAMESPACE, name).await;
+        let state = state.map_err(|error| error.to_string())?;
+        let of = |why| format!("{NAMESPACE}/{name}: {why}");
+        state.map_or(Ok(()), |state| state.map_err(of))
     }
 
     fn say(&mut self, line: &str) {

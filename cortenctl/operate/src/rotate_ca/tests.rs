@@ -9,7 +9,7 @@ use corten_config::Document;
 use corten_pki::{Algorithm, Ca};
 
 use super::Step;
-use super::execute::{Fleet, Mark, With, execute};
+use super::execute::{Addon, Fleet, Mark, With, execute};
 use super::plan::{Member, Plan};
 use super::trust::{Der, Issuing, Trusted};
 
@@ -314,12 +314,15 @@ impl Fleet for Made {
         self.look("published".to_owned())
     }
 
-    async fn restart_addons(&mut self) -> Result<(), String> {
-        self.did("restart".to_owned())
+    async fn restart(&mut self, (_, name): Addon) -> Result<bool, String> {
+        self.left = 2;
+        self.did(format!("restart {name}"))?;
+        // A cluster may have another program in place of kube-proxy.
+        Ok(name != "kube-proxy")
     }
 
-    async fn addons(&mut self) -> Result<(), String> {
-        self.look("addons".to_owned())
+    async fn runs(&mut self, (_, name): Addon) -> Result<(), String> {
+        self.look(format!("{name} runs"))
     }
 
     fn say(&mut self, _: &str) {}
@@ -345,8 +348,11 @@ async fn each_step_is_done_and_verified_on_every_node_before_the_next() {
         "settled w Some(7) Kubeconfig",
         "ready Both",
         "published",
-        "restart",
-        "addons",
+        "restart kube-flannel",
+        "kube-flannel runs",
+        "restart kube-proxy",
+        "restart coredns",
+        "coredns runs",
         "Issue cp",
         "settled cp Some(7) Both",
         "Issue w",
