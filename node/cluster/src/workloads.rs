@@ -77,7 +77,7 @@ impl Cluster {
         };
         let (wanted, ready) = workload.numbers(&found.data);
         let late = match ready < wanted {
-            true => self.late_pod(namespace, name, &found).await?,
+            true => self.late_pod(namespace, name, &found).await,
             false => None,
         };
         Ok(Some(Pods {
@@ -104,7 +104,7 @@ impl Cluster {
         let Err(why) = rollout(workload, &found) else {
             return Ok(Some(Ok(())));
         };
-        let late = self.late_pod(namespace, name, &found).await?;
+        let late = self.late_pod(namespace, name, &found).await;
         Ok(Some(Err(match late {
             Some(late) => format!("{why}: {late}"),
             None => why,
@@ -141,19 +141,19 @@ impl Cluster {
         within("read", &object, api.get_opt(name)).await
     }
 
-    /// The first pod of a workload that is not ready, and why.
+    /// The first pod of a workload that is not ready, and why; or why that is not known.
     async fn late_pod(
         &self,
         namespace: &str,
         name: &str,
         workload: &DynamicObject,
-    ) -> Result<Option<String>, ClusterError> {
+    ) -> Option<String> {
         let labels = workload.data.pointer("/spec/selector/matchLabels");
         let labels = labels.and_then(Value::as_object).into_iter().flatten();
         let labels = labels.filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?)));
         let labels: Vec<String> = labels.collect();
         if labels.is_empty() {
-            return Ok(None);
+            return None;
         }
         let api: Api<DynamicObject> =
             Api::namespaced_with(self.client.clone(), namespace, &core("Pod", "pods"));
@@ -161,14 +161,17 @@ impl Cluster {
             .limit(MOST_PODS)
             .labels(&labels.join(","));
         let object = format!("the pods of {namespace}/{name}");
-        let pods = within("list", &object, api.list(&params)).await?;
-        Ok(pods.iter().find_map(|pod| {
+        let pods = match within("list", &object, api.list(&params)).await {
+            Ok(pods) => pods,
+            Err(error) => return Some(error.to_string()),
+        };
+        pods.iter().find_map(|pod| {
             let why = why_not_ready(pod)?;
             let name = short(pod.metadata.name.as_deref().unwrap_or_default());
             let node = pod.data.pointer("/spec/nodeName").and_then(Value::as_str);
             let node = node.map(|node| format!(" on node {}", short(node)));
             Some(format!("pod {name}{} {why}", node.unwrap_or_default()))
-        }))
+        })
     }
 }
 

@@ -138,9 +138,29 @@ async fn late_rollout_names_a_pod_and_its_reason() {
         let why = state.unwrap().unwrap().unwrap_err();
         assert_eq!(why, format!("1 of 2 pods are new and available{expected}"));
         let pods = cluster.pods_of(Workload::Deployment, "s", "x").await;
-        let late = pods.unwrap().unwrap().late.unwrap_or_default();
-        assert!(expected.ends_with(&late), "{late}");
+        let late = pods.unwrap().unwrap().late;
+        let late = late.map_or_else(String::new, |late| format!(": {late}"));
+        assert_eq!(late, expected);
         let log = log.lock().unwrap();
         assert!(log[1].query.contains("labelSelector=app%3Dx"), "{log:?}");
     }
+}
+
+#[tokio::test]
+async fn late_rollout_is_told_when_its_pods_cannot_be_listed() {
+    let (cluster, _) = fake(|seen| match seen.path.rsplit('/').next() {
+        Some("pods") => refused(403, "no right"),
+        _ => ok(&json!({
+            "metadata": { "name": "x", "generation": 1 },
+            "spec": { "replicas": 2, "selector": { "matchLabels": { "app": "x" } } },
+            "status": { "observedGeneration": 1, "updatedReplicas": 2, "availableReplicas": 1 },
+        })),
+    });
+    let state = cluster.rollout(Workload::Deployment, "s", "x").await;
+    let why = state.unwrap().unwrap().unwrap_err();
+    assert!(
+        why.starts_with("1 of 2 pods are new and available: "),
+        "{why}"
+    );
+    assert!(why.contains("no right"), "{why}");
 }
