@@ -185,6 +185,27 @@ fn pods_reach_each_other(kubectl: &Kubectl, directory: &Path) {
     assert_eq!(service, Ipv4Addr::new(10, 96, 0, 53));
 }
 
+/// Every kube-proxy restarts. The Services that were there before still answer, and so does one that comes after.
+fn services_survive_a_restart_of_kube_proxy(kubectl: &Kubectl, directory: &Path) {
+    let deleted = kubectl.call(&["delete", "service", "web"]);
+    deleted.expect("a Service that only the new kube-proxy can add");
+    let proxies = ["delete", "pods", "-n", "kube-system", "-l", "k8s-app=kube-proxy"];
+    kubectl.call(&proxies).expect("an end of every kube-proxy");
+    let pods = directory.join("pods.yaml");
+    let pods = pods.to_str().expect("a path in UTF-8");
+    let applied = kubectl.call(&["apply", "-f", pods]);
+    applied.expect("the Service again");
+
+    let local = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT));
+    let relay = kubectl.forward("deploy/relay", local, 1053);
+    until("an answer through the new Service", || {
+        resolve(relay.connect()?, "www.example.test.")
+    });
+    until("an answer through the Service of the cluster's DNS", || {
+        resolve(relay.connect()?, "web.default.svc.cluster.local.")
+    });
+}
+
 /// A reboot of the worker stops its pods with SIGTERM, and they end by themselves: SIGKILL leaves 137, and a pod that its
 /// kubelet did not stop has no such condition.
 fn pods_end_by_themselves_when_their_node_reboots(kubectl: &Kubectl, state: &Path) {
@@ -369,6 +390,7 @@ fn container_cluster_runs_pods_from_bundled_images() {
     let config = place.join("cortenconfig");
     pods_reach_each_other(&kubectl, state);
     system_pods_share_shims();
+    services_survive_a_restart_of_kube_proxy(&kubectl, state);
     pods_end_by_themselves_when_their_node_reboots(&kubectl, state);
     kubelet_calls_iscsiadm_of_the_extension(state);
     objects_come_and_go_with_the_manifests(&kubectl, &config);

@@ -47,6 +47,8 @@ pub(super) struct Asking {
     node: Arc<dyn Node>,
     paths: Paths,
     targets: Vec<Target>,
+    /// URL of the API server to ask; `None` for any that answers.
+    endpoint: Option<String>,
     /// Connection to this node's apid, opened on demand.
     way: Mutex<Option<Way>>,
 }
@@ -68,11 +70,17 @@ impl Way {
 }
 
 impl Asking {
-    pub(super) fn new(node: Arc<dyn Node>, paths: Paths, targets: Vec<Target>) -> Asking {
+    pub(super) fn new(
+        node: Arc<dyn Node>,
+        paths: Paths,
+        targets: Vec<Target>,
+        endpoint: Option<String>,
+    ) -> Asking {
         Asking {
             node,
             paths,
             targets,
+            endpoint,
             way: Mutex::default(),
         }
     }
@@ -283,7 +291,8 @@ impl Asking {
             nodes: given(asked).into_iter().map(|(_, own)| own).collect(),
             names: self.components(),
         };
-        Ok(check.lacking(asking, &components).await)
+        let endpoint = self.endpoint.as_deref();
+        Ok(check.lacking(asking, endpoint, &components).await)
     }
 }
 

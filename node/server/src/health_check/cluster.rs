@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use corten_cluster::{Cluster, NodeReadiness, Workload};
 use corten_config::Document;
-use corten_credentials::access::of_node;
+use corten_credentials::access::{connect, of_node};
 use corten_kubernetes::{ControlPlane, Settings};
 use corten_resources::controller::with_causes as describe;
 use tokio::time::timeout;
@@ -46,10 +46,11 @@ pub(super) fn asking(node: &dyn Node) -> Option<(Document, Settings)> {
 }
 
 impl OfCluster {
-    /// Problems that the cluster reports to a node with this config.
+    /// Problems that the cluster reports to a node with this config, through the API server of `endpoint` or any.
     pub(super) async fn lacking(
         self,
         (config, settings): (Document, Settings),
+        endpoint: Option<&str>,
         components: &Components,
     ) -> Vec<String> {
         let images = ControlPlane::of(&config).map(|own| own.images);
@@ -57,7 +58,10 @@ impl OfCluster {
             (images.proxy.is_some(), images.dns.is_some())
         });
         let asked = async {
-            let cluster = of_node(&config, &settings)?;
+            let cluster = match endpoint {
+                Some(server) => connect(&config, &settings, server)?,
+                None => of_node(&config, &settings)?,
+            };
             match self {
                 OfCluster::Registered => {
                     Ok(unregistered(&components.nodes, &nodes(&cluster).await?))
@@ -139,7 +143,46 @@ async fn pods(cluster: &Cluster, workload: Workload, name: &str) -> Result<Vec<S
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use corten_pki::{Algorithm, Ca};
+    use tokio::net::TcpListener;
+
     use super::*;
+
+    /// A config of a control plane node, with one CA for all purposes.
+    fn config() -> Document {
+        let ca = Ca::generate(Algorithm::EcdsaP256, "test", "", SystemTime::now()).unwrap();
+        let [crt, key] = [&ca.pem().crt, &ca.pem().key].map(|text| STANDARD.encode(text));
+        let text = format!(
+            "version: v1alpha1\nmachine:\n  type: controlplane\n  token: very.secret\n  ca: &ca\n    crt: {crt}\n    key: {key}\n\
+             cluster:\n  controlPlane: {{endpoint: 'https://192.0.2.1:6443'}}\n  ca: *ca\n  aggregatorCA: *ca\n\
+             \x20 etcd: {{ca: *ca}}\n"
+        );
+        Document::parse(text.as_bytes()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn cluster_is_asked_at_the_endpoint_that_the_caller_names() {
+        let config = config();
+        let settings = Settings::of(&config).unwrap();
+        let server = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let endpoint = format!("https://{}", server.local_addr().unwrap());
+        let components = Components {
+            nodes: Vec::new(),
+            names: Vec::new(),
+        };
+        let asked =
+            OfCluster::Ready.lacking((config, settings), Some(endpoint.as_str()), &components);
+        let hung_up = async {
+            let (connection, _) = server.accept().await.unwrap();
+            drop(connection);
+        };
+        let (lacking, ()) = tokio::join!(asked, hung_up);
+        assert_eq!(lacking.len(), 1, "{lacking:?}");
+    }
 
     #[test]
     fn nodes_that_are_not_ready_or_cordoned_are_named_with_the_reason() {

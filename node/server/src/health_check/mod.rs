@@ -19,6 +19,7 @@ use corten_api::cluster::{ClusterInfo, HealthCheckProgress, HealthCheckRequest};
 use corten_observe::stream;
 use corten_types::cluster::Member;
 use corten_types::secrets::CertSans;
+use http::Uri;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
@@ -203,6 +204,21 @@ fn patience(asked: Option<prost_types::Duration>) -> Result<Duration, Status> {
         })
 }
 
+/// The URL of the API server to ask, where the caller names one.
+fn endpoint(forced: String) -> Result<Option<String>, Status> {
+    if forced.is_empty() {
+        return Ok(None);
+    }
+    let url: Result<Uri, _> = forced.parse();
+    let is_server = url.is_ok_and(|url| url.scheme_str() == Some("https") && url.host().is_some());
+    if is_server {
+        return Ok(Some(forced));
+    }
+    Err(Status::invalid_argument(format!(
+        "cluster_info.force_endpoint: {forced:?} is not the URL of an API server, such as https://192.0.2.1:6443"
+    )))
+}
+
 #[async_trait]
 impl ClusterService for HealthChecks {
     async fn health_check(
@@ -212,11 +228,13 @@ impl ClusterService for HealthChecks {
         let place = self.places.enter(request.extensions())?;
         let request = request.into_inner();
         let patience = patience(request.wait_timeout)?;
-        let named = request
-            .cluster_info
-            .filter(|info| !(info.control_plane_nodes.is_empty() && info.worker_nodes.is_empty()));
-        let targets = self.targets(&named.unwrap_or_else(|| self.members()))?;
-        let nodes = Asking::new(self.node.clone(), self.paths.clone(), targets);
+        let mut info = request.cluster_info.unwrap_or_default();
+        let endpoint = endpoint(std::mem::take(&mut info.force_endpoint))?;
+        if info.control_plane_nodes.is_empty() && info.worker_nodes.is_empty() {
+            info = self.members();
+        }
+        let targets = self.targets(&info)?;
+        let nodes = Asking::new(self.node.clone(), self.paths.clone(), targets, endpoint);
         let (sender, receiver) = mpsc::channel(QUEUE);
         stream::task(sender.clone(), async move {
             let _place = place;

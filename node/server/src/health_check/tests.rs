@@ -221,7 +221,7 @@ async fn other_nodes_are_queried_through_apid_with_the_reader_role() {
     let others = ["n1", "n2"].map(|name| Target::Other(name.to_owned()));
     let mut targets = others.to_vec();
     targets.push(Target::Itself);
-    let asking = Asking::new(node.clone(), paths, targets);
+    let asking = Asking::new(node.clone(), paths, targets, None);
     // Without a config there is no certificate to show.
     let lacking = asking.lacking(Check::Apid).await;
     let itself = "this node: machined does not answer";
@@ -248,7 +248,7 @@ async fn connection_to_apid_is_kept_until_the_ca_changes() {
     };
     let node = Arc::new(Remembering::default());
     let targets = ["n1", "n2"].map(|name| Target::Other(name.to_owned()));
-    let asking = Asking::new(node.clone(), paths, targets.to_vec());
+    let asking = Asking::new(node.clone(), paths, targets.to_vec(), None);
     node.apply_config(document.clone(), Apply::Now).unwrap();
     let shown = async || {
         asking.lacking(Check::Apid).await;

@@ -163,6 +163,22 @@ async fn invalid_node_names_are_refused_with_their_field() {
 }
 
 #[tokio::test]
+async fn endpoint_that_is_no_url_of_an_api_server_is_refused() {
+    let world = world();
+    be(&world.node, "running");
+    let mut client = ClusterServiceClient::new(world.channel.clone());
+    for forced in ["192.0.2.1:6443", "http://192.0.2.1:6443", "https://", "a b"] {
+        let mut request = asking(&[], &[]);
+        if let Some(info) = &mut request.cluster_info {
+            forced.clone_into(&mut info.force_endpoint);
+        }
+        let refused = client.health_check(request).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+        assert!(refused.message().contains("force_endpoint"), "{refused}");
+    }
+}
+
+#[tokio::test]
 async fn concurrent_health_checks_are_bounded_and_a_hang_up_frees_a_slot() {
     let world: World = world();
     // The other node never answers, so the checks keep running.
