@@ -126,7 +126,7 @@ fn forbidden_dependency_is_found() {
             "{from} -> {to}"
         );
     }
-    assert!(forbidden(&edge("node", "apid"), &allowed()).is_empty());
+    assert!(forbidden(&edge("multicall", "apid"), &allowed()).is_empty());
 }
 
 /// The crate roots of a package.

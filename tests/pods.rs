@@ -189,7 +189,14 @@ fn pods_reach_each_other(kubectl: &Kubectl, directory: &Path) {
 fn services_survive_a_restart_of_kube_proxy(kubectl: &Kubectl, directory: &Path) {
     let deleted = kubectl.call(&["delete", "service", "web"]);
     deleted.expect("a Service that only the new kube-proxy can add");
-    let proxies = ["delete", "pods", "-n", "kube-system", "-l", "k8s-app=kube-proxy"];
+    let proxies = [
+        "delete",
+        "pods",
+        "-n",
+        "kube-system",
+        "-l",
+        "k8s-app=kube-proxy",
+    ];
     kubectl.call(&proxies).expect("an end of every kube-proxy");
     let pods = directory.join("pods.yaml");
     let pods = pods.to_str().expect("a path in UTF-8");

@@ -18,7 +18,7 @@ use serde_json::Value;
 /// The name of Go's library among the Go modules of a bill of materials.
 pub const LIBRARY: &str = "stdlib";
 /// The crates whose programs are in the image.
-const PROGRAMS: [&str; 3] = ["init", "node", "udevd"];
+const PROGRAMS: [&str; 3] = ["init", "multicall", "udevd"];
 
 /// The purposes of packages that the image has files or linked code of.
 pub const PURPOSES: [&str; 3] = ["rootfs", "boot", "std"];

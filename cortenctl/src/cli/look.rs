@@ -247,7 +247,12 @@ pub(crate) struct Health {
     #[arg(long, value_delimiter = ',', value_name = "HOST")]
     pub(crate) worker_nodes: Vec<String>,
     /// URL of the Kubernetes API that the node asks [default: any API server that the node knows]
-    #[arg(long, value_name = "URL", default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "URL",
+        default_value = "",
+        hide_default_value = true
+    )]
     pub(crate) k8s_endpoint: String,
     /// The called node checks the others; with =false each node checks itself
     #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = true,

@@ -30,7 +30,7 @@ struct Group {
 static GROUPS: [Group; 2] = [
     Group {
         name: "static",
-        packages: &["init", "node"],
+        packages: &["init", "multicall"],
         programs: &["init", "corten-node"],
         is_static: true,
     },

@@ -2,8 +2,8 @@
 
 use corten_extension::service::NetworkPart;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
-use corten_services::Condition;
-use corten_services::supervisor::Conditions;
+use corten_supervisor::Condition;
+use corten_supervisor::supervisor::Conditions;
 use corten_types::clock::TimeStatus;
 use corten_types::network_names::NetworkStatus;
 

@@ -3,7 +3,7 @@
 use corten_config::Document;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
-use corten_services::environment::variables;
+use corten_supervisor::environment::variables;
 use corten_types::environment::Environment;
 use corten_types::runtime::KernelCmdline;
 use tokio::sync::watch;

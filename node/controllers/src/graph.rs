@@ -9,7 +9,7 @@ use corten_hardware::uevents::Uevents;
 use corten_meta::Values;
 use corten_resources::Store;
 use corten_resources::controller::{Graph, GraphError};
-use corten_services::supervisor::Conditions;
+use corten_supervisor::supervisor::Conditions;
 use corten_types::stage::Stage;
 use corten_volumes::user::OpenedVolumes;
 use tokio::sync::watch;

@@ -3,8 +3,8 @@
 use corten_config::Document;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
-use corten_services::IMAGE_CACHE;
-use corten_services::REGISTRYD;
+use corten_supervisor::IMAGE_CACHE;
+use corten_supervisor::REGISTRYD;
 use corten_types::image_cache::ImageCacheConfig;
 use corten_types::runtime::Service;
 use corten_types::volume::VolumeStatus;

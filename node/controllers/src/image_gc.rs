@@ -9,7 +9,7 @@ use corten_config::Document;
 use corten_containerd::client::{Containerd, Image, SYSTEM};
 use corten_kubernetes::own_images;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
-use corten_services::CONTAINERD;
+use corten_supervisor::CONTAINERD;
 use corten_types::runtime::Service;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};

@@ -9,7 +9,7 @@ use corten_base::cmdline::Cmdline;
 use corten_base::durable::{Access, is_volume, replace_now};
 use corten_config::Document;
 use corten_config::kinds::KmsgLogConfig;
-use corten_services::{LOGGING_CONFIG, SYSLOGD_UID};
+use corten_supervisor::{LOGGING_CONFIG, SYSLOGD_UID};
 use corten_volumes::STATE;
 use serde_json::{Value, json};
 

@@ -5,8 +5,8 @@ use std::fmt::Display;
 
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
-use corten_services::view::{ServiceState, ServiceView};
-use corten_services::{OPTIONAL, extension};
+use corten_supervisor::view::{ServiceState, ServiceView};
+use corten_supervisor::{OPTIONAL, extension};
 use corten_types::config::MachineType;
 use corten_types::kubernetes::{Nodename, StaticPod};
 use corten_types::kubernetes_components::{

@@ -13,7 +13,7 @@ use corten_resources::Draft;
 use corten_resources::controller::{
     Context, Controller, Dependency, Failure, GraphError, Input, Output, Runtime,
 };
-use corten_services::CONTAINERD;
+use corten_supervisor::CONTAINERD;
 use corten_types::cri::SeccompProfile;
 use corten_types::runtime::Service;
 use tokio::sync::watch;

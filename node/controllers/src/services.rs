@@ -5,7 +5,7 @@ use std::fs;
 
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
-use corten_services::view::{ServiceState, ServiceView};
+use corten_supervisor::view::{ServiceState, ServiceView};
 use corten_types::runtime::{Service, ServicePid};
 use tokio::sync::watch;
 

@@ -9,7 +9,7 @@ use corten_config::Document;
 use corten_kubernetes::Settings;
 use corten_kubernetes::certificates::{Cas, admin_certificate};
 use corten_resources::controller::with_causes as describe;
-use corten_services::KUBELET_FILES;
+use corten_supervisor::KUBELET_FILES;
 
 /// Kubeconfig of the kubelet, below [`KUBELET_FILES`].
 pub const KUBECONFIG: &str = "kubeconfig-kubelet";

@@ -23,7 +23,7 @@ use corten_resources::controller::with_causes as describe;
 use corten_resources::controller::{
     Context, Controller, Dependency, Failure, GraphError, Input, Output, Runtime,
 };
-use corten_services::kubernetes::KUBELET;
+use corten_supervisor::kubernetes::KUBELET;
 use corten_types::diagnostic::Diagnostic;
 use corten_types::kubernetes::Nodename;
 use corten_types::kubernetes_kubelet::{ID, KubeletSpec};

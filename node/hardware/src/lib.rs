@@ -20,7 +20,7 @@ use corten_base::mode::{Ability, Mode};
 use corten_base::mount_table::Mount;
 use corten_config::Document;
 use corten_resources::controller::{GraphError, Runtime};
-use corten_services::supervisor::Supervisor;
+use corten_supervisor::supervisor::Supervisor;
 use corten_volumes::Progress;
 use corten_volumes::user::OpenedVolumes;
 use tokio::sync::watch;

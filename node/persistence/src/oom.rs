@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use corten_base::calendar::rfc3339;
 use corten_base::kernel_log::KernelLog;
-use corten_services::extension::{self, EXTENSIONS_CGROUP};
-use corten_services::{ApiMode, Id, table, trustd};
+use corten_supervisor::extension::{self, EXTENSIONS_CGROUP};
+use corten_supervisor::{ApiMode, Id, table, trustd};
 use corten_sys::kmsg::{self, booted};
 use corten_types::stop::Kill;
 use tokio::time::sleep;

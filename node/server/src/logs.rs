@@ -7,7 +7,7 @@ use corten_api::corten::v1::log_service_client::LogServiceClient;
 use corten_api::corten::v1::{LogChunk, LogInfo, LogListRequest, LogReadRequest};
 use corten_api::machine as api;
 use corten_base::unix;
-use corten_services::supervisor::logs::AUDIT;
+use corten_supervisor::supervisor::logs::AUDIT;
 use corten_types::runtime::LastStop;
 use corten_types::stop::Reason;
 use tokio_stream::StreamExt as _;

@@ -15,7 +15,7 @@ use tonic::Status;
 
 pub use corten_kubernetes::etcd::Begin;
 pub use corten_persistence::meta::MetaError;
-pub use corten_services::view::{Control, ServiceEvent, ServiceState, ServiceView};
+pub use corten_supervisor::view::{Control, ServiceEvent, ServiceState, ServiceView};
 pub use corten_types::stage::Stage;
 pub use corten_volumes::DeviceWipe;
 

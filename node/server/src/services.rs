@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use corten_api::machine as api;
-use corten_services::extension;
+use corten_supervisor::extension;
 use tokio::time::timeout;
 use tonic::Status;
 
@@ -99,8 +99,8 @@ const fn word(state: ServiceState) -> &'static str {
 #[cfg(test)]
 mod tests {
     use corten_kubernetes::Node as Kubelet;
-    use corten_services::kubernetes::{etcd_service, kubelet_service, restore_service};
-    use corten_services::{ApiMode, Task, machined, table, trustd};
+    use corten_supervisor::kubernetes::{etcd_service, kubelet_service, restore_service};
+    use corten_supervisor::{ApiMode, Task, machined, table, trustd};
 
     use super::*;
 

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use corten_base::console;
 use corten_config::kinds::Encryption;
-use corten_services::Argument;
-use corten_services::supervisor::Supervisor;
+use corten_supervisor::Argument;
+use corten_supervisor::supervisor::Supervisor;
 use corten_sys::{mount, xfs};
 use rustix::fs::{major, minor};
 use rustix::io::Errno;

@@ -11,7 +11,7 @@ use corten_installer::disk::{BIOS_SECTOR, Found, Ids, Plan, found};
 use corten_installer::esp::{self, FatFile};
 use corten_installer::grub::Code;
 use corten_meta::Values;
-use corten_services::supervisor::Supervisor;
+use corten_supervisor::supervisor::Supervisor;
 use corten_sys::blkpg;
 use tokio::task::block_in_place;
 use uuid::Uuid;

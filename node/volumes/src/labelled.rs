@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use corten_services::REGISTRYD_UID;
+use corten_supervisor::REGISTRYD_UID;
 use corten_sys::mount::{self, MountFlags};
 
 /// Supported file systems.

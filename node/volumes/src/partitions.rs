@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use corten_config::Document;
 use corten_config::kinds::{Encryption, SystemVolume};
-use corten_services::supervisor::Supervisor;
+use corten_supervisor::supervisor::Supervisor;
 use corten_sys::blkpg;
 use corten_yaml::read::Word as _;
 use tokio::task::block_in_place;

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use corten_base::durable::is_volume;
-use corten_services::IMAGE_CACHE;
+use corten_supervisor::IMAGE_CACHE;
 use corten_sys::mount::{self, MountFlags};
 
 /// The reference uses ext4; a squashfs needs no writable file system to create it.

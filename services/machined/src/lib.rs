@@ -76,9 +76,9 @@ fn print_plan() {
         println!("phase {}  {phase}", number + 1);
     }
     print!("\n{}", mounts::describe());
-    let mut specs = corten_services::table(corten_services::ApiMode::Secure);
-    specs.push(corten_services::trustd());
-    print!("\n{}", corten_services::describe(&specs));
+    let mut specs = corten_supervisor::table(corten_supervisor::ApiMode::Secure);
+    specs.push(corten_supervisor::trustd());
+    print!("\n{}", corten_supervisor::describe(&specs));
     match corten_controllers::graph() {
         Ok(graph) => print!("\n{graph}"),
         Err(error) => eprintln!("machined: {error}"),

@@ -18,7 +18,7 @@ use corten_persistence::last_stop::LastStop;
 use corten_persistence::meta::{Meta, MetaError};
 use corten_resources::Store;
 use corten_server::node::{Action, Actor, Apply, Stage};
-use corten_services::supervisor::{Supervisor, logs};
+use corten_supervisor::supervisor::{Supervisor, logs};
 use corten_types::secrets::{joined, trusted_cas};
 use corten_types::unattended_install::UnattendedInstallStatus;
 use corten_volumes::Opened;

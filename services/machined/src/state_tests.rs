@@ -6,7 +6,7 @@ use corten_base::sample;
 use corten_meta::tags::PLATFORM_NETWORK;
 use corten_pki::{Algorithm, Ca};
 use corten_server::node::{Node as _, Reset, SubmitError};
-use corten_services::supervisor::testing::world;
+use corten_supervisor::supervisor::testing::world;
 use corten_types::config::MachineConfig;
 use corten_volumes::{DeviceWipe, Target};
 

@@ -1,6 +1,6 @@
 //! Unpacks an extension in the node's sandbox: as user 53, in a root with only the image and the directory. It has no
 //! network, and the system calls of a tool. The sandbox itself is tested in
-//! `node/services/src/supervisor/tool_tests.rs`.
+//! `node/supervisor/src/supervisor/tool_tests.rs`.
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
 use std::ffi::OsString;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use corten_services::supervisor::container::Bundle;
-use corten_services::{Container, Mount};
+use corten_supervisor::supervisor::container::Bundle;
+use corten_supervisor::{Container, Mount};
 use corten_sys::child::CapabilitySet;
 use serde_json::{Value, json};
 
@@ -146,7 +146,7 @@ mod tests {
     use std::fs;
     use std::path::{Path, PathBuf};
 
-    use corten_services::Root;
+    use corten_supervisor::Root;
 
     use super::*;
 

@@ -12,8 +12,8 @@ use containerd_client::services::v1::{
 };
 use containerd_client::types::Mount;
 use containerd_client::types::v1::Status as TaskStatus;
-use corten_services::Root;
-use corten_services::supervisor::container::{Bundle, Runtime, Started};
+use corten_supervisor::Root;
+use corten_supervisor::supervisor::container::{Bundle, Runtime, Started};
 use corten_sys::process::Signal;
 use prost_types::Any;
 use serde_json::Value;

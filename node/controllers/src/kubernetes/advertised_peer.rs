@@ -10,7 +10,7 @@ use corten_kubernetes::etcd::peer_urls;
 use corten_kubernetes::pods::HOST_SECRETS;
 use corten_resources::controller::with_causes as describe;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
-use corten_services::kubernetes::ETCD;
+use corten_supervisor::kubernetes::ETCD;
 use corten_types::etcd::{EtcdMember, EtcdSpec};
 use tokio::time::sleep;
 

@@ -9,9 +9,9 @@ use corten_base::durable::{remove_others, remove_whole, rename};
 use corten_etcd::{SnapshotError, verify_snapshot};
 use corten_kubernetes::etcd::{DATA, RESTORING, SNAPSHOT, has_data};
 use corten_resources::controller::with_causes as describe;
-use corten_services::kubernetes::{ETCD_RESTORE, restore_service};
-use corten_services::supervisor::Supervisor;
-use corten_services::view::{ServiceState, ServiceView};
+use corten_supervisor::kubernetes::{ETCD_RESTORE, restore_service};
+use corten_supervisor::supervisor::Supervisor;
+use corten_supervisor::view::{ServiceState, ServiceView};
 use tokio::sync::watch;
 use tokio::time::timeout;
 

@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 
 use corten_resources::controller::Runtime as Controllers;
 use corten_resources::{Draft, Store};
-use corten_services::supervisor::testing::{World, spec, world};
+use corten_supervisor::supervisor::testing::{World, spec, world};
 
 use super::super::settings::tests::config;
 use super::*;

@@ -17,7 +17,7 @@ use corten_manifests::{BootstrapToken, Manifest, bootstrap, read};
 use corten_resources::Draft;
 use corten_resources::controller::with_causes as describe;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
-use corten_services::kubernetes::ETCD;
+use corten_supervisor::kubernetes::ETCD;
 use corten_types::kubernetes::{Manifest as Wanted, ManifestStatus, StaticPod};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;

@@ -11,7 +11,7 @@ use corten_kubernetes::pods::HOST_SECRETS;
 use corten_resources::Draft;
 use corten_resources::controller::with_causes as describe;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
-use corten_services::kubernetes::ETCD;
+use corten_supervisor::kubernetes::ETCD;
 use corten_types::etcd::EtcdMember;
 use corten_types::runtime::Service;
 use corten_types::secrets::Endpoint;

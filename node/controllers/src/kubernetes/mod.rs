@@ -31,7 +31,7 @@ use corten_containerd::client::Containerd;
 use corten_kubernetes::Facts;
 use corten_kubernetes::kubelet::CERTIFICATES;
 use corten_resources::controller::{Context, Failure, GraphError, Runtime};
-use corten_services::CONTAINERD_SOCKET;
+use corten_supervisor::CONTAINERD_SOCKET;
 use corten_types::clock::TimeStatus;
 use corten_types::kubernetes::Nodename;
 use corten_types::network::{HostnameStatus, NodeAddress};

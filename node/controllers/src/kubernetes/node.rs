@@ -8,7 +8,7 @@ use corten_credentials::kubelet::registered_name;
 use corten_kubernetes::{Facts, Settings, is_alone, kubelet};
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
-use corten_services::CONTAINERD;
+use corten_supervisor::CONTAINERD;
 use corten_types::kubernetes::{NodeIp, Nodename};
 use corten_types::network::{HostnameStatus, NodeAddress};
 use corten_types::network_names::HostnameSpec;

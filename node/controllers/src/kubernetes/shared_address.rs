@@ -22,7 +22,7 @@ use corten_network::layers::Layered as _;
 use corten_resources::controller::with_causes as describe;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_resources::{Draft, Typed};
-use corten_services::kubernetes::ETCD;
+use corten_supervisor::kubernetes::ETCD;
 use corten_types::etcd::EtcdMember;
 use corten_types::network::{AddressStatus, LinkStatus};
 use corten_types::network_names::OperatorSpec;

@@ -11,8 +11,8 @@ use corten_persistence::meta;
 use corten_pki::{Ca, CertificateAndKey, NODE_LIFETIME};
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
-use corten_services::supervisor::Conditions;
-use corten_services::{ApiMode, Condition};
+use corten_supervisor::supervisor::Conditions;
+use corten_supervisor::{ApiMode, Condition};
 use corten_types::clock::TimeStatus;
 use corten_types::secrets::{
     ApiCertificates, CertSans, CertificateStatus, Endpoint, OsRoot, Pem, PemPair,

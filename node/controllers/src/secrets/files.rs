@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use corten_credentials::certificates::write_files;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
-use corten_services::supervisor::Conditions;
-use corten_services::{ApiMode, Condition};
+use corten_supervisor::supervisor::Conditions;
+use corten_supervisor::{ApiMode, Condition};
 use corten_types::network::NodeAddress;
 use corten_types::secrets::{
     ApiCertificates, CertSans, Endpoint, OsRoot, TrustdCertificates, joined,

@@ -11,7 +11,7 @@ use corten_meta::tags::OWNER;
 use corten_pki::{Algorithm, Ca, CertificateAndKey, NODE_LIFETIME, certificates_from_pem};
 use corten_resources::controller::Runtime;
 use corten_resources::{Draft, Pointer, Spec, Start, Store};
-use corten_services::supervisor::Conditions;
+use corten_supervisor::supervisor::Conditions;
 use corten_types::clock::TimeStatus;
 use corten_types::network::{HostnameStatus, NodeAddress};
 use corten_types::secrets::{

@@ -5,8 +5,8 @@ use corten_credentials::certificates::Held;
 use corten_pki::{Ca, NODE_LIFETIME};
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
-use corten_services::Condition;
-use corten_services::supervisor::Conditions;
+use corten_supervisor::Condition;
+use corten_supervisor::supervisor::Conditions;
 use corten_types::clock::TimeStatus;
 use corten_types::network::NodeAddress;
 use corten_types::secrets::{

@@ -3,7 +3,7 @@
 use corten_base::mount_table::Mount;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
-use corten_services::REGISTRYD;
+use corten_supervisor::REGISTRYD;
 use corten_types::names::FILE_SYSTEMS;
 use corten_types::volume::{
     MountRequest, MountStatus, PartitionMount, VolumeMountStatus, VolumeStatus,

@@ -3,7 +3,7 @@
 use corten_base::mount_table::Mount;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_resources::{Draft, Typed};
-use corten_services::IMAGE_CACHE;
+use corten_supervisor::IMAGE_CACHE;
 use corten_sys::mount::MountFlags;
 use corten_types::block::{DiscoveredVolume, SystemDisk};
 use corten_types::volume::{MountSpec, VolumeStatus};

@@ -8,8 +8,8 @@ use corten_base::console;
 use corten_config::Document;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
-use corten_services::Argument;
-use corten_services::supervisor::Supervisor;
+use corten_supervisor::Argument;
+use corten_supervisor::supervisor::Supervisor;
 use corten_types::kernel::KernelModuleSpec;
 use tokio::sync::watch;
 

@@ -13,7 +13,7 @@ use corten_config::Document;
 use corten_config::kinds;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
-use corten_services::supervisor::Supervisor;
+use corten_supervisor::supervisor::Supervisor;
 use corten_sys::watchdog::Watchdog;
 use corten_types::kernel::{WatchdogTimerConfig, WatchdogTimerStatus};
 use tokio::sync::watch;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use corten_base::console;
 use corten_base::durable;
 use corten_config::kinds::Encryption;
-use corten_services::supervisor::Supervisor;
+use corten_supervisor::supervisor::Supervisor;
 use tokio::task::{block_in_place, spawn_blocking};
 use uuid::Uuid;
 

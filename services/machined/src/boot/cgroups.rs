@@ -6,8 +6,8 @@ use std::path::Path;
 use std::thread::available_parallelism;
 
 use corten_base::console;
-use corten_services::extension::EXTENSIONS_CGROUP;
-use corten_services::kubernetes::{ETCD_CGROUP, KUBELET_CGROUP};
+use corten_supervisor::extension::EXTENSIONS_CGROUP;
+use corten_supervisor::kubernetes::{ETCD_CGROUP, KUBELET_CGROUP};
 use corten_sys::cgroup;
 
 /// Mount point of the hierarchy.
@@ -290,7 +290,7 @@ fn tasks(sysctls: &Path) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use corten_services::{ApiMode, TOOLS_CGROUP, table, trustd};
+    use corten_supervisor::{ApiMode, TOOLS_CGROUP, table, trustd};
 
     use super::*;
 

@@ -7,7 +7,7 @@ pub mod system;
 use std::fmt;
 
 use corten_base::mode::{Ability, Mode};
-use corten_services::runs_in;
+use corten_supervisor::runs_in;
 
 /// A task of the boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -193,7 +193,7 @@ fn whole_plan() -> Vec<Phase> {
 
 #[cfg(test)]
 mod tests {
-    use corten_services::{ApiMode, table};
+    use corten_supervisor::{ApiMode, table};
 
     use super::*;
 

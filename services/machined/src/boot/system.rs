@@ -10,7 +10,7 @@ use corten_base::durable;
 use corten_base::mode::{Ability, Mode};
 use corten_kubernetes::pods::{AUDIT_LOG, HOST_CONFIG, HOST_SECRETS};
 use corten_kubernetes::{API_SERVER_UID, ETCD_UID};
-use corten_services::{
+use corten_supervisor::{
     APID_PKI, APID_UID, DEV_LOG_SOCKET, NAMES, SANDBOX_STAGE, SYSLOGD_UID, TRUSTD_PKI, TRUSTD_UID,
 };
 use corten_sys::{host, power};

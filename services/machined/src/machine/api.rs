@@ -10,8 +10,8 @@ use corten_base::durable;
 use corten_config::Document;
 use corten_resources::controller::with_causes as describe;
 use corten_server::node::{Node, Stage};
-use corten_services::supervisor::task::Ready;
-use corten_services::{APID_UID, ApiMode, MACHINED, MACHINED_SOCKET, Task, machined, table};
+use corten_supervisor::supervisor::task::Ready;
+use corten_supervisor::{APID_UID, ApiMode, MACHINED, MACHINED_SOCKET, Task, machined, table};
 use tokio::net::UnixListener;
 
 use super::{Fatal, Machine};

@@ -12,7 +12,7 @@ use corten_credentials::certificates;
 use corten_persistence::config_store::ConfigStore;
 use corten_resources::controller::with_causes as describe;
 use corten_server::node::{Apply, Node as _};
-use corten_services::trustd;
+use corten_supervisor::trustd;
 use corten_volumes::STATE;
 use tokio::task::block_in_place;
 

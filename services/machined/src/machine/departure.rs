@@ -13,7 +13,7 @@ use corten_kubernetes::Settings;
 use corten_kubernetes::pods::HOST_SECRETS;
 use corten_resources::controller::with_causes as describe;
 use corten_server::node::{Action, Node as _, Reset};
-use corten_services::kubernetes::ETCD;
+use corten_supervisor::kubernetes::ETCD;
 use corten_types::kubernetes::Nodename;
 use tokio::time::timeout;
 

@@ -8,7 +8,7 @@ use corten_api::machine::task_event;
 use corten_base::console;
 use corten_persistence::last_stop::{Reason, Stop};
 use corten_server::node::{Action, ServiceState, ServiceView, Stage};
-use corten_services::supervisor::Supervisor;
+use corten_supervisor::supervisor::Supervisor;
 use corten_sys::power::End;
 use futures_util::future::join;
 use tokio::time::{sleep, timeout};
@@ -236,7 +236,7 @@ async fn stop_services(
 #[cfg(test)]
 mod tests {
     use corten_server::node::Reset;
-    use corten_services::supervisor::testing::{spec, world};
+    use corten_supervisor::supervisor::testing::{spec, world};
     use corten_volumes::Target;
     use tokio::sync::oneshot;
 

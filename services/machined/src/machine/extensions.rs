@@ -20,10 +20,10 @@ use corten_containerd::client::Containerd;
 use corten_extension::layers::Layer;
 use corten_extension::service::{DIRECTORY, LARGEST, Service};
 use corten_server::node::Node as _;
-use corten_services::environment::with_variables;
-use corten_services::extension::{FILES, declare, file_path, id, unusable};
-use corten_services::supervisor::Supervisor;
-use corten_services::{CONTAINERD_SOCKET, Condition, ServiceSpec};
+use corten_supervisor::environment::with_variables;
+use corten_supervisor::extension::{FILES, declare, file_path, id, unusable};
+use corten_supervisor::supervisor::Supervisor;
+use corten_supervisor::{CONTAINERD_SOCKET, Condition, ServiceSpec};
 use tokio::sync::watch;
 use tokio::time::sleep;
 

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use corten_base::sample;
 use corten_server::node::{ServiceState, ServiceView};
-use corten_services::supervisor::container::make_fifo;
-use corten_services::supervisor::testing::{spec, world};
+use corten_supervisor::supervisor::container::make_fifo;
+use corten_supervisor::supervisor::testing::{spec, world};
 use tokio::runtime::Handle;
 
 use super::*;

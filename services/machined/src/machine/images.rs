@@ -5,7 +5,7 @@ use corten_base::trusted_roots;
 use corten_config::Document;
 use corten_containerd::registries::{with_cache, write_hosts};
 use corten_server::node::Node as _;
-use corten_services::REGISTRYD;
+use corten_supervisor::REGISTRYD;
 
 use super::Machine;
 use crate::image_cache;

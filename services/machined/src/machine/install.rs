@@ -122,7 +122,7 @@ impl Machine {
             self.node.prepare_network(Some(document.clone()));
             self.write_registries(Some(document));
             self.want_containerd();
-            self.supervisor.up(corten_services::CONTAINERD).await;
+            self.supervisor.up(corten_supervisor::CONTAINERD).await;
         }
         // No client receives the progress.
         let (tell, _) = mpsc::channel(1);

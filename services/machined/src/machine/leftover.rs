@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use corten_base::console;
 use corten_containerd::client::{Container, Containerd, Kind, PODS};
-use corten_services::CONTAINERD_SOCKET;
-use corten_services::kubernetes::KUBELET;
-use corten_services::supervisor::Supervisor;
-use corten_services::view::Control;
+use corten_supervisor::CONTAINERD_SOCKET;
+use corten_supervisor::kubernetes::KUBELET;
+use corten_supervisor::supervisor::Supervisor;
+use corten_supervisor::view::Control;
 use corten_sys::cgroup;
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout};

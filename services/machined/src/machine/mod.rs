@@ -50,8 +50,8 @@ use corten_hardware::uevents::Uevents;
 use corten_logind::Inhibitors;
 use corten_network::{Network, Setup};
 use corten_server::node::{Action, Node, Stage};
-use corten_services::supervisor::{Outside, Places, Supervisor, logs};
-use corten_services::{
+use corten_supervisor::supervisor::{Outside, Places, Supervisor, logs};
+use corten_supervisor::{
     ApiMode, CONTAINERD, CONTAINERD_SOCKET, CONTAINERS, MACHINED, NAMES, SANDBOX_STAGE,
     SYSLOGD_SOCKET, runs_in, table,
 };

@@ -11,7 +11,7 @@ use corten_base::console;
 use corten_base::durable;
 use corten_persistence::meta;
 use corten_server::node::{Control, Node as _, Stage};
-use corten_services::CONTAINERD;
+use corten_supervisor::CONTAINERD;
 use corten_volumes::{Progress, STATE, StartDisk};
 use tokio::task::{block_in_place, spawn_blocking};
 use tokio::time::{Instant, sleep, timeout_at};

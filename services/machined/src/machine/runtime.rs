@@ -6,8 +6,8 @@ use std::sync::LazyLock;
 
 use corten_base::trusted_roots;
 use corten_config::Document;
-use corten_services::environment::{variables, with_variables};
-use corten_services::{Runner, ServiceSpec, containerd};
+use corten_supervisor::environment::{variables, with_variables};
+use corten_supervisor::{Runner, ServiceSpec, containerd};
 use corten_types::environment::Variables;
 
 use super::{Machine, lock};

@@ -22,7 +22,7 @@ use corten_server::node::{
     Action, Actor, Apply, Begin, Control, Install, Node, Reset, ServiceView, Stage, SubmitError,
     Upgrade,
 };
-use corten_services::supervisor::logs;
+use corten_supervisor::supervisor::logs;
 use corten_volumes::{DeviceWipe, STATE, Target};
 use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};

@@ -10,7 +10,7 @@ use corten_containerd::client::{Containerd, Image, Purpose};
 use corten_containerd::names::full_name;
 use corten_kubernetes::own_images;
 use corten_server::node::SubmitError;
-use corten_services::CONTAINERD_SOCKET;
+use corten_supervisor::CONTAINERD_SOCKET;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tonic::Status;

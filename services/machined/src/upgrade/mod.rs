@@ -23,8 +23,8 @@ use corten_installer::{Entry, Fault, Signers, Trial, is_older};
 use corten_meta::tags::TRIAL;
 use corten_persistence::meta::Meta;
 use corten_server::node::{Node as _, SubmitError, Upgrade};
-use corten_services::supervisor::Supervisor;
-use corten_services::{Argument, CONTENT, REGISTRYD};
+use corten_supervisor::supervisor::Supervisor;
+use corten_supervisor::{Argument, CONTENT, REGISTRYD};
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 

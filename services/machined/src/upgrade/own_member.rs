@@ -12,7 +12,7 @@ use corten_kubernetes::pods::HOST_SECRETS;
 use corten_resources::Store;
 use corten_resources::controller::with_causes as describe;
 use corten_server::node::Node as _;
-use corten_services::kubernetes::ETCD;
+use corten_supervisor::kubernetes::ETCD;
 use corten_types::etcd::EtcdMember;
 use tokio::time::timeout;
 

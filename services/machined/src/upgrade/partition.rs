@@ -5,7 +5,7 @@ use std::path::Path;
 
 use corten_installer::{Directory, Loader, Versions};
 use corten_server::node::SubmitError;
-use corten_services::REGISTRYD_UID;
+use corten_supervisor::REGISTRYD_UID;
 use corten_sys::mount::{self, MountFlags};
 use tokio::sync::{Mutex, MutexGuard};
 

@@ -9,7 +9,7 @@ use corten_etcd::{LeaveError, Member};
 use corten_kubernetes::pods::HOST_SECRETS;
 use corten_resources::controller::with_causes as describe;
 use corten_server::node::{Reset, SubmitError};
-use corten_services::kubernetes::ETCD;
+use corten_supervisor::kubernetes::ETCD;
 use futures_util::future::join_all;
 use tokio::time::timeout;
 

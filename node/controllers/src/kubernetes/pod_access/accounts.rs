@@ -15,7 +15,7 @@ use corten_kubernetes::pods::HOST_SECRETS;
 use corten_manifests::ACCOUNTS_MANIFEST;
 use corten_resources::controller::with_causes as describe;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
-use corten_services::kubernetes::ETCD;
+use corten_supervisor::kubernetes::ETCD;
 use corten_types::clock::TimeStatus;
 use corten_types::kubernetes::ManifestStatus;
 use corten_types::pod_access::PodAccessConfig;

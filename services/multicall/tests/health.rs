@@ -12,7 +12,7 @@ use std::process::{Child, Command};
 use std::time::{Duration, SystemTime};
 
 use corten_pki::{Algorithm, Ca, NODE_LIFETIME};
-use corten_services::health::{HealthCheck, Probe};
+use corten_supervisor::health::{HealthCheck, Probe};
 use corten_sys::process::{Signal, signal};
 
 use support::Port;

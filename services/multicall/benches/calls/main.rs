@@ -1,4 +1,4 @@
-//! `cargo bench -p node`: calls through mTLS, and the memory of apid, machined and syslogd before and after them.
+//! `cargo bench -p multicall`: calls through mTLS, and the memory of apid, machined and syslogd before and after them.
 //!
 //! The calls are a unary call, one resource, 1,000 resources and a log, at 1 and 64 connections. One more is merged
 //! from 1,000 simulated nodes. Prints a section of docs/bench.md; fails only on wrong answers.
