@@ -20,8 +20,12 @@ use crate::profile::Profile;
 /// Removes finished steps that are in no recipe of any format, neither for `options` nor for an
 /// architecture without a profile. Also removes outputs that no step refers to, fetched files that
 /// no lock names, and work and kept trees of builds that have ended. Does not touch entries that
-/// another build is making.
+/// another process is making.
+///
+/// # Errors
+/// A build uses the cache: it needs steps that are in no recipe of this source tree.
 pub fn prune(options: &Options) -> Result<()> {
+    let _alone = options.cache.remove_entries()?;
     let (steps, fetched) = needed(options)?;
     let root = options.cache.root();
     let mut freed = 0;

@@ -4,21 +4,25 @@
 //! therefore print the whole recipe and its cached steps.
 
 use std::fmt;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use crate::cache::{Cache, Key};
 use crate::error::Result;
 use crate::report::Reporter;
 
-/// The output directories of the earlier steps.
-#[derive(Debug, Default)]
-pub struct Built(Vec<PathBuf>);
+/// The output directories of the earlier steps. No entry of the cache is removed before this value is dropped.
+#[derive(Debug)]
+pub struct Built {
+    dirs: Vec<PathBuf>,
+    _in_use: File,
+}
 
 impl Built {
     /// The output directory of an earlier step.
     pub fn dir(&self, step: &Handle) -> &Path {
         // A handle exists only for a step added before, and steps run in order.
-        self.0
+        self.dirs
             .get(step.index)
             .map_or_else(|| Path::new(""), PathBuf::as_path)
     }
@@ -83,7 +87,10 @@ impl<'a> Recipe<'a> {
 
     /// Runs every step that is not in the cache.
     pub fn run(&self, cache: &Cache, reporter: &Reporter) -> Result<Built> {
-        let mut built = Built::default();
+        let mut built = Built {
+            dirs: Vec::new(),
+            _in_use: cache.keep_entries()?,
+        };
         for step in &self.steps {
             let since = reporter.begin(&step.name);
             let mut cached = true;
@@ -91,7 +98,7 @@ impl<'a> Recipe<'a> {
                 cached = false;
                 (step.make)(&built, out, scratch)
             })?;
-            built.0.push(dir);
+            built.dirs.push(dir);
             reporter.end(&step.name, cached, since);
         }
         Ok(built)

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::Context as _;
 
-use crate::error::{Remedy as _, Result};
+use crate::error::{Failure, Remedy as _, Result};
 use crate::report::Format;
 
 pub use digest::sha256_file;
@@ -32,6 +32,8 @@ pub const STEPS: &str = "steps";
 pub const OUTPUTS: &str = "outputs";
 /// The directory of the kept trees in a cache.
 pub const TREES: &str = "trees";
+/// The lock that all builds share, and that a removal of entries has alone.
+const BUILDS: &str = "builds";
 
 /// The cache on disk, with its substituters: read-only caches to search before building.
 ///
@@ -42,7 +44,7 @@ pub const TREES: &str = "trees";
 ///   outputs/<digest>/      an output: complete or absent; verified on use
 ///   work/<entry>.<pid>/    work in progress; swept when its step runs again
 ///   trees/<name>/          directories kept between builds (the module `tree`)
-///   locks/                 one file per entry, locked while the entry is made
+///   locks/                 one file per entry, locked while the entry is made, and one that all builds share
 /// ```
 #[derive(Debug, Clone)]
 pub struct Cache {
@@ -196,6 +198,31 @@ impl Cache {
         file.lock()
             .with_context(|| format!("waiting for the lock {}", path.display()))?;
         Ok(file)
+    }
+
+    /// Keeps all entries of the cache for as long as the caller holds the file, because a build uses more entries than
+    /// it makes. Waits for a removal of entries.
+    pub fn keep_entries(&self) -> Result<fs::File> {
+        let path = self.root.join("locks").join(BUILDS);
+        let file = fs::File::create(&path)
+            .with_context(|| format!("creating the lock {}", path.display()))?;
+        file.lock_shared()
+            .with_context(|| format!("waiting for the lock {}", path.display()))?;
+        Ok(file)
+    }
+
+    /// Begins a removal of entries, which lasts for as long as the caller holds the file.
+    ///
+    /// # Errors
+    /// A build uses the cache.
+    pub fn remove_entries(&self) -> Result<fs::File> {
+        let alone = self.try_lock(BUILDS)?;
+        alone.ok_or_else(|| {
+            Failure::new(
+                format!("a build uses the cache {}", self.root.display()),
+                "run this command again when the build has ended",
+            )
+        })
     }
 
     /// The lock of one entry; `None` while another process holds it.

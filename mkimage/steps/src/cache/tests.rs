@@ -48,6 +48,16 @@ fn step_is_built_once_and_addressed_by_content() {
 }
 
 #[test]
+fn entries_are_not_removed_while_a_build_uses_them() {
+    let (_dir, cache) = cache();
+    let builds = [&cache, &again(&cache)].map(|cache| cache.keep_entries().unwrap());
+    let refused = cache.remove_entries().unwrap_err();
+    assert!(refused.to_string().contains("a build uses"), "{refused}");
+    drop(builds);
+    cache.remove_entries().unwrap();
+}
+
+#[test]
 fn a_failed_step_leaves_no_entry() {
     let (_dir, cache) = cache();
     cache
