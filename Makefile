@@ -88,7 +88,7 @@ test-containerd: build ## The container runner against the containerd of the ima
 
 test-kubernetes: build ## Clusters in QEMU out of the bundled images, restored from a snapshot, and upgraded: hours; as root, not in CI
 	MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) OUT=$(abspath $(OUT))/kubernetes qemu/versions clusters
-	kubectl=$$(MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) qemu/kubectl) && CORTEN_OUT=$(abspath $(OUT))/kubernetes CORTEN_KUBECTL=$$kubectl \
+	kubectl=$$(MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) OUT=$(abspath $(OUT)) qemu/kubectl) && CORTEN_OUT=$(abspath $(OUT))/kubernetes CORTEN_KUBECTL=$$kubectl \
 	    cargo test --locked --package tests --test kubernetes --test fleet -- --ignored --test-threads=1
 
 test-cluster: build ## Clusters of containers on this machine, from nothing to Ready (TESTS=docker: of Docker); as root

@@ -109,7 +109,10 @@ fn one_call_upgrades_all_control_plane_nodes_while_the_api_takes_writes() {
 fn node_of_a_cluster(name: &str) -> Node {
     let disk = Disk::raw(images::image(".raw")).enlarged(DISK);
     let node = Node::start(name, |machine| {
-        let parameters = Accel::probe().accel.kernel_parameters().join(" ");
+        let parameters = Accel::probe_for(images::arch())
+            .accel
+            .kernel_parameters()
+            .join(" ");
         let machine = machine.firmware(Firmware::Uefi).second_serial();
         machine
             .disk(disk)

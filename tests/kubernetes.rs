@@ -184,7 +184,7 @@ fn write(path: &Path, text: &str) -> String {
 fn start(name: &str, memory: u32, shape: impl FnOnce(Machine) -> Machine) -> Node {
     let image = images::image(".raw");
     let mut boot = images::direct();
-    for parameter in Accel::probe().accel.kernel_parameters() {
+    for parameter in Accel::probe_for(images::arch()).accel.kernel_parameters() {
         boot.append.push(' ');
         boot.append.push_str(parameter);
     }

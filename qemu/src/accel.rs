@@ -49,6 +49,7 @@ impl Accel {
             Self::Kvm => &[],
             Self::Tcg => &[
                 "pti=off",
+                "kpti=0",
                 "mitigations=off",
                 "init_on_alloc=0",
                 "init_on_free=0",

@@ -94,14 +94,14 @@ const X86_64: Row = Row {
 };
 
 /// The architecture's standard algorithm for pointer authentication costs half of the emulator's
-/// time; QEMU's own algorithm is equivalent here. Servers have GIC 3 (SBSA level 3 and up).
+/// time; QEMU's own algorithm is equivalent here. Vectors of variable length are slow, too. Servers have GIC 3 (SBSA level 3 and up).
 const ARM64: Row = Row {
     name: "arm64",
     aliases: &["aarch64"],
     program: "qemu-system-aarch64",
     machine: "virt,gic-version=3",
     no_display: "",
-    tcg_cpu: "max,pauth-impdef=on",
+    tcg_cpu: "max,pauth-impdef=on,sve=off,sme=off",
     no_random: "",
     firmware: Firmware::Uefi,
     uefi: &[(

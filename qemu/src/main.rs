@@ -119,8 +119,18 @@ fn machine(args: &RunArgs, arch: Arch) -> anyhow::Result<Machine> {
     } else if TcpListener::bind(usual).is_ok() {
         machine = machine.api_port(USUAL_PORT);
     }
-    if let Some(accel) = args.accel.as_deref().and_then(Accel::from_name) {
+    let accel = args.accel.as_deref().and_then(Accel::from_name);
+    if let Some(accel) = accel {
         machine = machine.accel(accel);
+    }
+    let accel = accel.unwrap_or_else(|| Accel::probe_for(arch).accel);
+    let parameters = accel.kernel_parameters().join(" ");
+    // Only the firmware's stub adds parameters to those of the image.
+    if matches!(firmware, Firmware::Uefi) && args.kernel.is_none() && !parameters.is_empty() {
+        say(&format!(
+            "without hardware virtualisation, for speed: {parameters}"
+        ));
+        machine = machine.kernel_parameters(parameters);
     }
     if args.image.is_empty()
         && args.iso.is_none()
