@@ -190,11 +190,17 @@ impl Cache {
         self.root.join("work").join(format!("{name}.part"))
     }
 
-    /// Waits for the lock of one entry and holds it. The kernel releases it when the process ends.
-    pub fn lock(&self, entry: &str) -> Result<fs::File> {
-        let path = self.root.join("locks").join(entry);
+    /// The file of a lock, and its path.
+    fn lock_file(&self, name: &str) -> Result<(PathBuf, fs::File)> {
+        let path = self.root.join("locks").join(name);
         let file = fs::File::create(&path)
             .with_context(|| format!("creating the lock {}", path.display()))?;
+        Ok((path, file))
+    }
+
+    /// Waits for the lock of one entry and holds it. The kernel releases it when the process ends.
+    pub fn lock(&self, entry: &str) -> Result<fs::File> {
+        let (path, file) = self.lock_file(entry)?;
         file.lock()
             .with_context(|| format!("waiting for the lock {}", path.display()))?;
         Ok(file)
@@ -203,9 +209,7 @@ impl Cache {
     /// Keeps all entries of the cache for as long as the caller holds the file, because a build uses more entries than
     /// it makes. Waits for a removal of entries.
     pub fn keep_entries(&self) -> Result<fs::File> {
-        let path = self.root.join("locks").join(BUILDS);
-        let file = fs::File::create(&path)
-            .with_context(|| format!("creating the lock {}", path.display()))?;
+        let (path, file) = self.lock_file(BUILDS)?;
         file.lock_shared()
             .with_context(|| format!("waiting for the lock {}", path.display()))?;
         Ok(file)
@@ -227,9 +231,7 @@ impl Cache {
 
     /// The lock of one entry; `None` while another process holds it.
     pub fn try_lock(&self, entry: &str) -> Result<Option<fs::File>> {
-        let path = self.root.join("locks").join(entry);
-        let file = fs::File::create(&path)
-            .with_context(|| format!("creating the lock {}", path.display()))?;
+        let (_, file) = self.lock_file(entry)?;
         match file.try_lock() {
             Ok(()) => Ok(Some(file)),
             Err(fs::TryLockError::WouldBlock) => Ok(None),
