@@ -94,7 +94,8 @@ const X86_64: Row = Row {
 };
 
 /// The architecture's standard algorithm for pointer authentication costs half of the emulator's
-/// time; QEMU's own algorithm is equivalent here. Vectors of variable length are slow, too. Servers have GIC 3 (SBSA level 3 and up).
+/// time; QEMU's own algorithm is equivalent here. Vectors of variable length are slow, too.
+/// Servers have GIC 3 (SBSA level 3 and up).
 const ARM64: Row = Row {
     name: "arm64",
     aliases: &["aarch64"],
