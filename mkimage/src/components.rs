@@ -17,8 +17,6 @@ use serde_json::Value;
 
 /// The name of Go's library among the Go modules of a bill of materials.
 pub const LIBRARY: &str = "stdlib";
-/// The crates whose programs are in the image.
-const PROGRAMS: [&str; 3] = ["init", "multicall", "udevd"];
 
 /// The purposes of packages that the image has files or linked code of.
 pub const PURPOSES: [&str; 3] = ["rootfs", "boot", "std"];
@@ -143,7 +141,7 @@ fn linked(metadata: &Value, packages: &BTreeMap<String, Value>) -> BTreeSet<Stri
             .collect();
     let mut wanted: Vec<String> = packages
         .iter()
-        .filter(|(_, p)| is_ours(p) && PROGRAMS.contains(&text(p, "name").as_str()))
+        .filter(|(_, p)| is_ours(p) && rust::packages().any(|name| name == text(p, "name")))
         .map(|(id, _)| id.clone())
         .collect();
     let mut linked = BTreeSet::new();

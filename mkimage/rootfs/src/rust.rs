@@ -42,6 +42,11 @@ static GROUPS: [Group; 2] = [
     },
 ];
 
+/// The crates whose programs are in the image.
+pub fn packages() -> impl Iterator<Item = &'static str> {
+    GROUPS.iter().flat_map(|group| group.packages).copied()
+}
+
 /// Directories and files of the repository that the programs are compiled from.
 const SOURCES: [&str; 7] = [
     "Cargo.toml",
