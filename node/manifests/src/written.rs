@@ -34,7 +34,9 @@ pub fn read(text: &str) -> Result<Vec<Value>, Unreadable> {
     if text.len() > MOST {
         return Err(Unreadable::Large(text.len()));
     }
-    let documents: Vec<Value> = serde_saphyr::from_multiple(text)
+    // As for clients of Kubernetes: `defaultMode: 0400` is octal.
+    let options = serde_saphyr::options! { legacy_octal_numbers: true };
+    let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options)
         .map_err(|error| Unreadable::Yaml(error.without_snippet().to_string()))?;
     let mut objects = Vec::new();
     for document in documents {
@@ -90,6 +92,15 @@ mod tests {
             .collect();
         assert_eq!(names, ["a", "b"]);
         assert_eq!(objects[1]["data"]["x"], "1");
+    }
+
+    #[test]
+    fn number_with_a_leading_zero_is_octal() {
+        let text = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {mode: 0400, other: 0644, text: '0400'}\n";
+        let spec = &read(text).unwrap()[0]["spec"];
+        assert_eq!(spec["mode"], 0o400);
+        assert_eq!(spec["other"], 0o644);
+        assert_eq!(spec["text"], "0400");
     }
 
     #[test]

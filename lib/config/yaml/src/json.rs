@@ -1,4 +1,5 @@
-//! Converts a tree to JSON by YAML's core schema (yaml.org, YAML 1.2.2, section 10.3.2).
+//! Converts a tree to JSON by YAML's core schema (yaml.org, YAML 1.2.2, section 10.3.2). A number with a leading zero is
+//! octal as in YAML 1.1, because file modes in manifests of Kubernetes have this form.
 
 use serde_json::{Number, Value as Json};
 
@@ -32,7 +33,8 @@ fn scalar(text: &str) -> Json {
     if let "false" | "False" | "FALSE" = text {
         return Json::Bool(false);
     }
-    if let Some(number) = radix("0x", 16).or_else(|| radix("0o", 8)) {
+    let octal = radix("0o", 8).or_else(|| radix("0", 8));
+    if let Some(number) = radix("0x", 16).or(octal) {
         return Json::from(number);
     }
     if let Ok(number) = text.parse::<i64>() {
@@ -63,7 +65,8 @@ mod tests {
     fn scalars_resolve_by_the_yaml_core_schema() {
         for (text, value) in [
             ("{a: true, b: False}", json!({"a": true, "b": false})),
-            ("[1, -2, +3, 0x1f, 0o17]", json!([1, -2, 3, 31, 15])),
+            ("[0, 1, -2, +3, 0x1f, 0o17]", json!([0, 1, -2, 3, 31, 15])),
+            ("[0400, 0644, 089]", json!([0o400, 0o644, 89])),
             ("[18446744073709551615]", json!([u64::MAX])),
             ("[1.5, 1e3, .5, 10.]", json!([1.5, 1000.0, 0.5, 10.0])),
             (
