@@ -13,7 +13,7 @@ use corten_credentials::access::connect;
 use corten_credentials::etcd;
 use corten_kubernetes::pods::HOST_SECRETS;
 use corten_kubernetes::{ControlPlane, Settings, bootstrap_settings};
-use corten_manifests::{BootstrapToken, Manifest, bootstrap, read};
+use corten_manifests::{BootstrapToken, Identity, Manifest, bootstrap, read};
 use corten_resources::Draft;
 use corten_resources::controller::with_causes as describe;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
@@ -27,6 +27,8 @@ use super::{Complaints, next};
 
 /// Retry interval: an API server starts slowly.
 const PAUSE: Duration = Duration::from_secs(5);
+/// Longest retry interval while the API server is ready, but refuses an object.
+const LONG_PAUSE: Duration = Duration::from_secs(60);
 
 /// Lock of the cluster; the reference's name.
 const LOCK: &str = "talos:v1:manifestApplyMutex";
@@ -68,6 +70,7 @@ impl Controller for Manifests {
             if context.list::<StaticPod>()?.is_empty() {
                 continue;
             }
+            let mut pause = PAUSE;
             while !self.config.has_changed().unwrap_or_default() {
                 let mut shown = Ok(());
                 let show = |given: &Given| {
@@ -89,7 +92,15 @@ impl Controller for Manifests {
                     break;
                 };
                 complaints.say("manifests of the cluster", &why);
-                sleep(PAUSE).await;
+                let mut fresh = self.config.clone();
+                tokio::select! {
+                    () = sleep(pause) => {}
+                    Ok(()) = fresh.changed() => {}
+                }
+                pause = match given.has_cluster {
+                    true => LONG_PAUSE.min(pause * 2),
+                    false => PAUSE,
+                };
             }
         }
     }
@@ -115,6 +126,8 @@ struct Given {
     applied: Vec<Manifest>,
     /// Fetched manifests, one for each id. For the same reason, one stays until its successor is fetched.
     fetched: Vec<(ExternalManifest, Manifest)>,
+    /// Whether the API server was ready at the last attempt.
+    has_cluster: bool,
 }
 
 impl Given {
@@ -134,12 +147,14 @@ impl Given {
             .retain(|manifest| is_wanted(&manifest.id) || own.contains(manifest));
         self.fetched.retain(|(one, _)| is_wanted(&one.field));
         show(self);
+        self.has_cluster = false;
         if troubles.is_empty() && self.has(&own) && external.iter().all(|one| self.has_fetched(one))
         {
             return Ok(());
         }
         let cluster = connect(config, &settings, &settings.local_endpoint())?;
         cluster.is_ready().await.map_err(|error| describe(&error))?;
+        self.has_cluster = true;
         if let Err(why) = self.apply(&cluster, own).await {
             troubles.push(why);
         }
@@ -174,18 +189,21 @@ impl Given {
         fetched.any(|(one, manifest)| one == wanted && self.applied.contains(manifest))
     }
 
+    /// Applies the manifests that were not applied yet. One with an object that fails keeps no other from being applied.
     async fn apply(&mut self, cluster: &Cluster, manifests: Vec<Manifest>) -> Result<(), String> {
-        if self.has(&manifests) {
+        let is_new = |manifest: &Manifest| !self.applied.contains(manifest);
+        let manifests: Vec<Manifest> = manifests.into_iter().filter(is_new).collect();
+        if manifests.is_empty() {
             return Ok(());
         }
         let objects = manifests.iter().flat_map(|manifest| &manifest.objects);
         let objects: Vec<_> = objects.cloned().collect();
-        let applied = exclusively(cluster.apply(&objects, Existing::Keep)).await?;
-        told(&applied)?;
+        let report = exclusively(cluster.apply(&objects, Existing::Keep)).await?;
         self.applied
             .retain(|old| !manifests.iter().any(|new| new.id == old.id));
-        self.applied.extend(manifests);
-        Ok(())
+        let is_done = |manifest: &Manifest| !has_failed(manifest, &report.failed);
+        self.applied.extend(manifests.into_iter().filter(is_done));
+        told(&report)
     }
 
     /// Fetches an external manifest, once, and shows it.
@@ -244,12 +262,27 @@ fn own(
     Ok((manifests, troubles))
 }
 
+/// Whether an object of the manifest is among the failed ones, in any namespace: an object without one gets the default.
+fn has_failed(manifest: &Manifest, failed: &[Failed]) -> bool {
+    let mut own = manifest
+        .objects
+        .iter()
+        .filter_map(|object| Identity::of(object).ok());
+    own.any(|own| {
+        let name = |of: &Identity| [&of.group, &of.kind, &of.name].map(String::clone);
+        failed.iter().any(|one| name(&one.object) == name(&own))
+    })
+}
+
 fn told(report: &Report) -> Result<(), String> {
-    console::say(&format!(
-        "manifests of the cluster: {} objects created, {} exist already",
-        report.created.len(),
-        report.kept.len()
-    ));
+    // Repeated attempts for one failed object say nothing new.
+    if !report.created.is_empty() || report.failed.is_empty() {
+        console::say(&format!(
+            "manifests of the cluster: {} objects created, {} exist already",
+            report.created.len(),
+            report.kept.len()
+        ));
+    }
     match report.failed.first() {
         None => Ok(()),
         Some(Failed { object, reason }) => Err(format!("{object}: {reason}")),
@@ -298,6 +331,25 @@ mod tests {
 
     fn ids(given: &Given) -> Vec<String> {
         given.wanted().map(|manifest| manifest.id.clone()).collect()
+    }
+
+    #[test]
+    fn manifest_with_a_failed_object_is_not_applied_and_the_others_are() {
+        let manifest = |text: &str| Manifest {
+            id: "a".to_owned(),
+            objects: read(text).unwrap(),
+        };
+        let good = manifest(NAMESPACE);
+        let bad = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
+        let bad = manifest(&format!("{NAMESPACE}---\n{bad}"));
+        let object = Identity {
+            namespace: "default".to_owned(),
+            ..Identity::of(&bad.objects[1]).unwrap()
+        };
+        let reason = "refused".to_owned();
+        let failed = [Failed { object, reason }];
+        assert!(has_failed(&bad, &failed));
+        assert!(!has_failed(&good, &failed));
     }
 
     #[tokio::test]
