@@ -33,7 +33,7 @@ Which node answers:
   client config gives both when the command line does not.
 
 Client config, the first that exists:
-  --cortenconfig, CORTENCONFIG, ~/.corten/config, TALOSCONFIG, ~/.talos/config,
+  --cortenconfig, CORTENCONFIG, TALOSCONFIG, ~/.corten/config, ~/.talos/config,
   /var/run/secrets/talos.dev/config (in a pod with an account)
 
 Exit codes:

@@ -4,6 +4,7 @@
 //! Never: touches a node except through the API, holds state, or prints a secret except in a requested config.
 
 mod cli;
+mod interrupt;
 mod lines;
 mod untar;
 mod verbs;
@@ -31,5 +32,9 @@ fn run(cli: cli::Cli) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::call(format!("cannot start: {error}")))?;
-    runtime.block_on(verbs::run(cli))
+    // These verbs remove by themselves what they have made, which takes longer.
+    if matches!(cli.verb, cli::Verb::Cluster(_) | cli::Verb::Conformance(_)) {
+        return runtime.block_on(verbs::run(cli));
+    }
+    runtime.block_on(interrupt::or_interrupted(verbs::run(cli)))
 }

@@ -222,10 +222,10 @@ impl Search {
             let path = self.home.as_ref()?.join(directory).join("config");
             path.is_file().then_some(path)
         };
-        let named = self.flag.clone().or_else(|| self.corten.clone());
-        let found = named.or_else(|| at_home(".corten"));
-        let found = found
-            .or_else(|| self.talos.clone())
+        let environment = self.corten.clone().or_else(|| self.talos.clone());
+        let named = self.flag.clone().or(environment);
+        let found = named
+            .or_else(|| at_home(".corten"))
             .or_else(|| at_home(".talos"))
             .or_else(|| self.pod.clone().filter(|path| path.is_file()));
         found.ok_or_else(|| {
@@ -421,11 +421,11 @@ mod tests {
         std::fs::create_dir(home.path().join(".talos")).unwrap();
         std::fs::write(path(".talos"), "x").unwrap();
         assert_eq!(search.find().unwrap(), path(".talos"));
-        search.talos = Some("/t".into());
-        assert_eq!(search.find().unwrap(), PathBuf::from("/t"));
         std::fs::create_dir(home.path().join(".corten")).unwrap();
         std::fs::write(path(".corten"), "x").unwrap();
         assert_eq!(search.find().unwrap(), path(".corten"));
+        search.talos = Some("/t".into());
+        assert_eq!(search.find().unwrap(), PathBuf::from("/t"));
         search.corten = Some("/c".into());
         assert_eq!(search.find().unwrap(), PathBuf::from("/c"));
         search.flag = Some("/f".into());

@@ -35,7 +35,7 @@ fn limited(path: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(data)
 }
 
-/// Applies patches given as text or as `@FILE`, in order.
+/// Applies patches given as text, as `@FILE` or as the name of a file, in order.
 pub fn patched(config: Vec<u8>, patches: &[String]) -> Result<Vec<u8>, Failure> {
     if patches.is_empty() {
         return Ok(config);
@@ -44,7 +44,7 @@ pub fn patched(config: Vec<u8>, patches: &[String]) -> Result<Vec<u8>, Failure> 
         String::from_utf8(config).map_err(|_| Failure::call("the config is not UTF-8 text"))?;
     // One at a time, so that an error can name the patch.
     for (number, given) in patches.iter().enumerate() {
-        let (name, bytes) = match given.strip_prefix('@') {
+        let (name, bytes) = match file_of(given) {
             Some(file) => {
                 let bytes = limited(Path::new(file)).with_context(|| format!("patch {file}"))?;
                 (format!("patch {file}"), bytes)
@@ -59,6 +59,13 @@ pub fn patched(config: Vec<u8>, patches: &[String]) -> Result<Vec<u8>, Failure> 
             .map_err(|problems| wrong(&name, &problems))?;
     }
     Ok(text.into_bytes())
+}
+
+/// The file that a patch names. Every text that is a patch has a space, a line break or a bracket at its begin.
+fn file_of(given: &str) -> Option<&str> {
+    let is_text = given.contains([' ', '\n']) || given.starts_with(['[', '{']);
+    let bare = (!is_text).then_some(given);
+    given.strip_prefix('@').or(bare)
 }
 
 /// Parses a config as a node does.
@@ -92,27 +99,27 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "machine: {token: from-file}\n").unwrap();
         let config = b"machine: {type: worker, token: old}\n".to_vec();
-        let at = format!("@{}", file.path().display());
-        let patches = [
-            at,
-            r#"[{"op": "add", "path": "/debug", "value": true}]"#.to_owned(),
-        ];
-        let patched = text(patched(config.clone(), &patches));
-        assert_eq!(
-            patched,
-            "machine:\n    type: worker\n    token: from-file\ndebug: true\n"
-        );
+        let name = file.path().display().to_string();
+        for file in [format!("@{name}"), name] {
+            let patches = [
+                file,
+                r#"[{"op": "add", "path": "/debug", "value": true}]"#.to_owned(),
+                "- op: remove\n  path: /machine/type".to_owned(),
+            ];
+            let patched = text(patched(config.clone(), &patches));
+            assert_eq!(patched, "machine:\n    token: from-file\ndebug: true\n");
+        }
 
         let broken = [
             "machine: {}".to_owned(),
             "machine: {$patch: upset}".to_owned(),
         ];
-        let refusal = text(super::patched(config.clone(), &broken));
+        let refusal = text(patched(config.clone(), &broken));
         assert_eq!(
             refusal,
             "patch number 2: line 1, column 19: $patch must be delete"
         );
-        let missing = text(super::patched(config, &["@/no/such/file".to_owned()]));
+        let missing = text(patched(config, &["@/no/such/file".to_owned()]));
         assert!(missing.starts_with("patch /no/such/file: "), "{missing}");
     }
 }

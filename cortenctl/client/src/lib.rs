@@ -13,6 +13,7 @@ pub mod failure;
 pub mod files;
 pub mod flags;
 pub mod format;
+pub mod interrupts;
 pub mod kubeconfig;
 pub mod messages;
 pub mod output;

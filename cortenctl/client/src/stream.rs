@@ -9,6 +9,7 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status, Streaming};
 
+use crate::answers::finish;
 use crate::clients::Service;
 use crate::connect::{Direct, Route, Session, Target, count};
 use crate::failure::Failure;
@@ -274,16 +275,69 @@ where
     Fut: Future<Output = Result<Response<Streaming<M>>, Status>>,
     G: FnMut(&str, M) -> Result<(), Failure>,
 {
+    frames(routes, body, call, |node, frame, failed| match frame {
+        Ok(message) => take(node, message),
+        Err(why) => {
+            failed.push((node.to_owned(), why));
+            Ok(())
+        }
+    })
+    .await
+}
+
+/// As [`stream`], for a stream that may never end: the error of a node is printed when it arrives.
+pub async fn follow<C, B, M, F, Fut, G>(
+    routes: Vec<Route>,
+    body: B,
+    call: F,
+    mut take: G,
+) -> Result<(), Failure>
+where
+    C: Service,
+    B: Clone,
+    M: Message,
+    F: Fn(C, Request<B>) -> Fut,
+    Fut: Future<Output = Result<Response<Streaming<M>>, Status>>,
+    G: FnMut(&str, M) -> Result<(), Failure>,
+{
+    let mut has_failed = false;
+    let failed = frames(routes, body, call, |node, frame, _| match frame {
+        Ok(message) => take(node, message),
+        Err(why) => {
+            has_failed = finish(&[(node.to_owned(), why)]).is_err();
+            Ok(())
+        }
+    })
+    .await?;
+    finish(&failed)?;
+    match has_failed {
+        true => Err(Failure::Told),
+        false => Ok(()),
+    }
+}
+
+/// Makes a streaming call and passes every frame, or the error of its node, to `take`.
+async fn frames<C, B, M, F, Fut, G>(
+    routes: Vec<Route>,
+    body: B,
+    call: F,
+    mut take: G,
+) -> Result<Failed, Failure>
+where
+    C: Service,
+    B: Clone,
+    M: Message,
+    F: Fn(C, Request<B>) -> Fut,
+    Fut: Future<Output = Result<Response<Streaming<M>>, Status>>,
+    G: FnMut(&str, Result<M, String>, &mut Failed) -> Result<(), Failure>,
+{
     sessions(routes, async |name, session, failed| {
         let request = session.request(body.clone());
         let mut frames = call(session.client(), request).await?.into_inner();
         drain(&mut frames, |message: M| {
             let node = node_of(&message, name);
-            match failure_of(&message) {
-                Some(why) => failed.push((node, why)),
-                None => take(&node, message)?,
-            }
-            Ok(())
+            let frame = failure_of(&message).map_or(Ok(message), Err);
+            Ok(take(&node, frame, failed)?)
         })
         .await
     })

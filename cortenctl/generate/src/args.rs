@@ -101,13 +101,13 @@ pub struct GenConfig {
     #[arg(long, value_name = "NAME", default_value = "cluster.local")]
     pub dns_domain: String,
     /// Patch for both configs: text, or @FILE; may be repeated
-    #[arg(long, value_name = "PATCH")]
+    #[arg(long, value_name = "PATCH", allow_hyphen_values = true)]
     pub config_patch: Vec<String>,
     /// Patch for the config of control plane nodes, applied after --config-patch
-    #[arg(long, value_name = "PATCH")]
+    #[arg(long, value_name = "PATCH", allow_hyphen_values = true)]
     pub config_patch_control_plane: Vec<String>,
     /// Patch for the config of workers, applied after --config-patch
-    #[arg(long, value_name = "PATCH")]
+    #[arg(long, value_name = "PATCH", allow_hyphen_values = true)]
     pub config_patch_worker: Vec<String>,
     /// Secrets file of `gen secrets` [default: new secrets]
     #[arg(long, value_name = "FILE")]
@@ -193,7 +193,13 @@ pub struct PatchConfig {
     /// The config; - is standard input
     pub(crate) file: PathBuf,
     /// Documents to merge or a JSON patch: text, or @FILE; applied in order
-    #[arg(short, long, value_name = "PATCH", required = true)]
+    #[arg(
+        short,
+        long,
+        value_name = "PATCH",
+        required = true,
+        allow_hyphen_values = true
+    )]
     pub(crate) patch: Vec<String>,
     /// The file to write instead of standard output
     #[arg(short, long, value_name = "FILE")]

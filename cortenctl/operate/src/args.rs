@@ -276,7 +276,7 @@ pub struct Bootstrap {
 #[derive(Debug, Args)]
 pub struct Kubeconfig {
     /// File to write, or the directory of a file `kubeconfig`; - is standard output.
-    /// [default: the file of KUBECONFIG, or ~/.kube/config]
+    /// [default: the file of KUBECONFIG, or ~/.kube/config; with --merge=false ./kubeconfig]
     pub(crate) path: Option<PathBuf>,
     /// Overwrite entries with the same name
     #[arg(short, long)]
@@ -418,7 +418,8 @@ pub struct Patch {
         short,
         long,
         value_name = "PATCH",
-        required_unless_present = "patch_file"
+        required_unless_present = "patch_file",
+        allow_hyphen_values = true
     )]
     pub(crate) patch: Vec<String>,
     /// Patch file

@@ -4,7 +4,7 @@ mod snapshot;
 
 use corten_api::machine as api;
 use corten_api::machine::etcd_member_alarm::AlarmType;
-use corten_client::answers::{Answers, ask};
+use corten_client::answers::{Answers, ask, ask_within};
 use corten_client::clients::Machine;
 use corten_client::connect::Route;
 use corten_client::failure::Failure;
@@ -54,7 +54,7 @@ pub async fn run(routes: Vec<Route>, what: Etcd) -> Result<(), Failure> {
         Etcd::Defrag => {
             let call =
                 |mut client: Machine, request| async move { client.etcd_defragment(request).await };
-            ask(routes, (), call).await?.finish()
+            ask_within(None, routes, (), call).await?.finish()
         }
         Etcd::Downgrade(what) => downgrade(routes, what).await,
         Etcd::ForfeitLeadership(Output { output }) => {
@@ -73,7 +73,8 @@ pub async fn run(routes: Vec<Route>, what: Etcd) -> Result<(), Failure> {
             let call = |mut client: Machine, request| async move {
                 client.etcd_leave_cluster(request).await
             };
-            ask(routes, body, call).await?.finish()
+            // As for a defragmentation, the node's own timeout is longer than that of other calls.
+            ask_within(None, routes, body, call).await?.finish()
         }
         Etcd::Members(args) => members(routes, &args.output).await,
         Etcd::RemoveMember { id } => {

@@ -68,7 +68,8 @@ fn render(document: &Value) -> Result<String, Failure> {
     Ok(yaml::indented(document, 2)?)
 }
 
-/// The path to write: the named one, else kubectl's default.
+/// The path to write: the named one, else kubectl's default. A file that is not merged never replaces that default, which
+/// may have other clusters: it is `kubeconfig` in the working directory.
 fn target(args: &Kubeconfig) -> Result<PathBuf, Failure> {
     if let Some(path) = &args.path {
         return Ok(if path.is_dir() {
@@ -76,6 +77,9 @@ fn target(args: &Kubeconfig) -> Result<PathBuf, Failure> {
         } else {
             path.clone()
         });
+    }
+    if !args.merge {
+        return Ok(PathBuf::from("kubeconfig"));
     }
     if let Some(list) = std::env::var_os("KUBECONFIG")
         && let Some(first) = std::env::split_paths(&list).find(|path| !path.as_os_str().is_empty())

@@ -18,6 +18,7 @@ pub mod meta;
 pub mod patch;
 pub mod power;
 pub mod rotate_ca;
+mod sequence;
 pub mod upgrade;
 pub mod upgrade_k8s;
 mod wait;

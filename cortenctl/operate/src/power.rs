@@ -13,7 +13,7 @@ use corten_client::table::printable;
 
 use crate::args::{Bootstrap, Reboot, RebootMode, Reset, Shutdown, Wait, WipeMode};
 use crate::wait::{self, Until};
-use crate::{cordon, etcd};
+use crate::{cordon, etcd, sequence};
 
 /// Runs `reboot`.
 ///
@@ -34,13 +34,14 @@ pub async fn reboot(global: &Global, args: &Reboot) -> Result<(), Failure> {
         let nodes = routes(global).await?;
         cordons = cordon::leave_all(global, nodes, args.moving, wait.timeout).await?;
     }
-    let done = act(global, wait, Until::Back, "reboots", async |routes| {
+    let call = async |routes| {
         ask(routes, body, |mut client: Machine, request| async move {
             client.reboot(request).await
         })
         .await
-    })
-    .await;
+    };
+    let actor = |message: &api::Reboot| message.actor_id.clone();
+    let done = act(global, (wait, Until::Back), "reboots", call, actor).await;
     let stays = cordon::lift(cordons, wait.timeout).await;
     done.and(finish(&stays))
 }
@@ -51,19 +52,14 @@ pub async fn reboot(global: &Global, args: &Reboot) -> Result<(), Failure> {
 /// A node refuses, or does not reach the awaited state in time.
 pub async fn shutdown(global: &Global, args: &Shutdown) -> Result<(), Failure> {
     let body = api::ShutdownRequest { force: args.force };
-    act(
-        global,
-        args.wait,
-        Until::Gone,
-        "shuts down",
-        async |routes| {
-            ask(routes, body, |mut client: Machine, request| async move {
-                client.shutdown(request).await
-            })
-            .await
-        },
-    )
-    .await
+    let call = async |routes| {
+        ask(routes, body, |mut client: Machine, request| async move {
+            client.shutdown(request).await
+        })
+        .await
+    };
+    let actor = |message: &api::Shutdown| message.actor_id.clone();
+    act(global, (args.wait, Until::Gone), "shuts down", call, actor).await
 }
 
 /// Runs `reset`.
@@ -72,12 +68,20 @@ pub async fn shutdown(global: &Global, args: &Shutdown) -> Result<(), Failure> {
 /// A node refuses, or does not reach the awaited state in time.
 pub async fn reset(global: &Global, args: &Reset) -> Result<(), Failure> {
     let body = reset_request(args)?;
-    act(global, args.wait, Until::Gone, "is wiped", async |routes| {
+    let call = async |routes| {
         ask(routes, body, |mut client: Machine, request| async move {
             client.reset(request).await
         })
         .await
-    })
+    };
+    let actor = |message: &api::Reset| message.actor_id.clone();
+    act(
+        global,
+        (args.wait, Until::Gone),
+        "is being reset",
+        call,
+        actor,
+    )
     .await
 }
 
@@ -140,14 +144,14 @@ pub async fn bootstrap(routes: Vec<Route>, args: &Bootstrap) -> Result<(), Failu
     .finish()
 }
 
-/// Makes a call that ends in a reboot or shutdown of the node. It reports the nodes that accepted
-/// it, and waits if the flags ask for it.
+/// Makes a call that ends in a reboot or shutdown of the node. It reports the nodes that accepted it. If the flags ask
+/// for it, it waits, also for failures of the sequence with the actor ID of an answer.
 async fn act<M>(
     global: &Global,
-    args: Wait,
-    until: Until,
+    (args, until): (Wait, Until),
     what: &str,
     call: impl AsyncFnOnce(Vec<Route>) -> Result<Answers<M>, Failure>,
+    actor: impl Fn(&M) -> String,
 ) -> Result<(), Failure> {
     let opened = routes(global).await?;
     let mut boots = if args.wait {
@@ -155,11 +159,14 @@ async fn act<M>(
     } else {
         wait::Boots::new()
     };
-    let mut answers = call(opened).await?;
+    let mut answers = call(opened.clone()).await?;
     told(&answers, what);
     boots.retain(|(node, _)| answers.good.iter().any(|(good, _)| good == node));
-    let late = wait::wait(global, boots, until, args.timeout).await?;
-    answers.failed.extend(late);
+    let actors: Vec<String> = answers.good.iter().map(|(_, one)| actor(one)).collect();
+    let waited = wait::wait(global, boots, until, args.timeout);
+    let (late, failed) = sequence::watched(opened, &actors, waited).await;
+    answers.failed.extend(late?);
+    answers.failed.extend(failed);
     answers.finish()
 }
 

@@ -90,9 +90,9 @@ async fn one(global: &Global, args: &Upgrade) -> Result<(), Failure> {
     })
     .await?;
     let mut done = finish(&failed);
-    for (_, boot) in boots {
+    for before in boots {
         if done.is_ok() {
-            done = verdict(global, args.wait, &boot).await;
+            done = verdict(global, args.wait, &before).await;
         }
     }
     // Without --wait, the node uncordons itself once it has started.
@@ -208,12 +208,12 @@ enum Decided {
     Pending(String),
 }
 
-/// Waits for the verdict of the single node. `boot` is the ID of its boot before the upgrade.
-async fn verdict(global: &Global, wait: Wait, boot: &str) -> Result<(), Failure> {
+/// Waits for the verdict of the single node. `before` has its name and the ID of its boot before the upgrade.
+async fn verdict(global: &Global, wait: Wait, before: &(String, String)) -> Result<(), Failure> {
     let began = Instant::now();
     let mut last = String::new();
     loop {
-        let state = match look(global, boot).await? {
+        let state = match look(global, before).await? {
             Decided::Stays => return Ok(()),
             Decided::Left(why) => {
                 return Err(Failure::call(format!(
@@ -236,8 +236,9 @@ async fn verdict(global: &Global, wait: Wait, boot: &str) -> Result<(), Failure>
     }
 }
 
-/// Opens new connections for each check: the reboot closes the existing ones.
-async fn look(global: &Global, boot: &str) -> Result<Decided, Failure> {
+/// Opens new connections for each check: the reboot closes the existing ones. While the node is down, another endpoint of
+/// the context may answer, which says nothing about the node.
+async fn look(global: &Global, (name, boot): &(String, String)) -> Result<Decided, Failure> {
     let silent =
         |why: &dyn fmt::Display| Decided::Pending(format!("the node does not answer: {why}"));
     let given = match routes(global).await {
@@ -247,11 +248,13 @@ async fn look(global: &Global, boot: &str) -> Result<Decided, Failure> {
     };
     let mut found = None;
     let failed = each(given, async |node| {
-        found = Some(decision(node, boot).await?);
+        if node.name == *name {
+            found = Some(decision(node, boot).await?);
+        }
         Ok(())
     })
     .await?;
-    let why = failed.first().map_or("", |(_, why)| why);
+    let why = failed.first().map_or("no answer", |(_, why)| why);
     Ok(found.unwrap_or_else(|| silent(&why)))
 }
 

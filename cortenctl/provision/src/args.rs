@@ -117,13 +117,13 @@ pub struct ClusterCreate {
     #[arg(long, value_name = "VERSION")]
     pub(crate) kubernetes_version: Option<String>,
     /// Patch for the config of all nodes: text, or @FILE; may be repeated
-    #[arg(long, value_name = "PATCH")]
+    #[arg(long, value_name = "PATCH", allow_hyphen_values = true)]
     pub(crate) config_patch: Vec<String>,
     /// Patch for the config of control plane nodes, applied after --config-patch
-    #[arg(long, value_name = "PATCH")]
+    #[arg(long, value_name = "PATCH", allow_hyphen_values = true)]
     pub(crate) config_patch_control_plane: Vec<String>,
     /// Patch for the config of workers, applied after --config-patch
-    #[arg(long, value_name = "PATCH")]
+    #[arg(long, value_name = "PATCH", allow_hyphen_values = true)]
     pub(crate) config_patch_worker: Vec<String>,
     /// State of the cluster to wait for
     #[arg(long, value_enum, value_name = "STATE", default_value = "ready")]

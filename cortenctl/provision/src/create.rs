@@ -1,14 +1,13 @@
 //! `cluster create`: makes a whole cluster, or removes everything that it made.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use corten_client::failure::Failure;
+use corten_client::interrupts::Interrupts;
 use corten_client::table::{print, printable};
 use corten_generate::args::KubernetesImages;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::backend::Backend;
 use super::place::Place;
@@ -39,7 +38,7 @@ pub(super) async fn run(args: &ClusterCreate) -> Result<(), Failure> {
     place.begin(&plan)?;
     let made = tokio::select! {
         made = make((args, images), &plan, &place, &backend) => made,
-        () = interrupts.next() => Err(Failure::call("interrupted")),
+        _ = interrupts.next() => Err(Failure::call("interrupted")),
     };
     let Err(failure) = made else {
         return Ok(());
@@ -230,28 +229,6 @@ fn images(args: &ClusterCreate) -> Result<KubernetesImages, Failure> {
              --kubernetes-version, or wait for the node API alone with --wait api",
         )),
         _ => Ok(images),
-    }
-}
-
-/// The signals that end the command. Once taken, they no longer end the process itself.
-struct Interrupts([Signal; 3]);
-
-impl Interrupts {
-    fn take() -> io::Result<Interrupts> {
-        Ok(Interrupts([
-            signal(SignalKind::interrupt())?,
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::hangup())?,
-        ]))
-    }
-
-    async fn next(&mut self) {
-        let [interrupt, terminate, hangup] = &mut self.0;
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
-        }
     }
 }
 

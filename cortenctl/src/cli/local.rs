@@ -89,12 +89,12 @@ pub(crate) struct ConfigNew {
 /// `config remove`.
 #[derive(Debug, Args)]
 pub(crate) struct ConfigRemove {
-    /// The context's name
+    /// Name of the context, or a pattern with *; the current context stays
     pub(crate) name: String,
     /// Remove without confirmation
     #[arg(short = 'y', long)]
     pub(crate) noconfirm: bool,
-    /// Only print the context that would be removed
+    /// Only print the contexts that would be removed
     #[arg(long)]
     pub(crate) dry_run: bool,
 }

@@ -137,25 +137,44 @@ fn contexts(config: &ClientConfig, output: &Output) -> Result<(), Failure> {
 
 fn remove(search: &Search, args: &ConfigRemove) -> Result<(), Failure> {
     let (path, mut config) = search.open()?;
-    config.select(Some(&args.name))?;
-    if config.context == args.name {
+    let matches = matching(&args.name, config.contexts.keys())?;
+    if matches.is_empty() {
         return Err(Failure::call(format!(
-            "{:?} is the current context; choose another with `config context` first",
+            "{}: no context matches {:?}; `config contexts` lists them",
+            path.display(),
             args.name
         )));
     }
-    let what = format!("context {:?} of {}", args.name, path.display());
-    if args.dry_run {
-        eprintln!("{what} would be removed");
-        return Ok(());
+    let mut has_changed = false;
+    for name in matches {
+        let what = format!("context {name:?} of {}", path.display());
+        if name == config.context {
+            eprintln!("{what} is the current one and stays: choose another with `config context`");
+        } else if args.dry_run {
+            eprintln!("{what} would be removed");
+        } else if args.noconfirm || confirmed(&what)? {
+            config.contexts.remove(&name);
+            has_changed = true;
+            eprintln!("{what} is removed");
+        } else {
+            eprintln!("{what} stays");
+        }
     }
-    if !args.noconfirm && !confirmed(&what)? {
-        return Err(Failure::call("nothing was removed"));
+    if has_changed {
+        save(&path, &config)?;
     }
-    config.contexts.remove(&args.name);
-    save(&path, &config)?;
-    eprintln!("{what} is removed");
     Ok(())
+}
+
+/// The names that match a pattern, in which `*` is any text.
+fn matching<'a>(
+    pattern: &str,
+    names: impl Iterator<Item = &'a String>,
+) -> anyhow::Result<Vec<String>> {
+    let expression = regex_lite::escape(pattern).replace("\\*", ".*");
+    let expression = regex_lite::Regex::new(&format!("^{expression}$"))?;
+    let names = names.filter(|name| expression.is_match(name));
+    Ok(names.cloned().collect())
 }
 
 fn confirmed(what: &str) -> Result<bool, Failure> {

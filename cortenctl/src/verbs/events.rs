@@ -3,13 +3,12 @@
 use corten_api::machine as api;
 use corten_api::machine::machine_status_event::MachineStage;
 use corten_api::machine::{phase_event, sequence_event, service_state_event, task_event};
-use corten_client::answers::finish;
 use corten_client::clients::Machine;
 use corten_client::connect::Route;
 use corten_client::failure::Failure;
 use corten_client::format::Format;
 use corten_client::output::with_node;
-use corten_client::stream::stream;
+use corten_client::stream::follow;
 use corten_client::table::{print, printable};
 use prost::Message;
 use prost_types::Any;
@@ -34,7 +33,7 @@ pub(crate) async fn run(routes: Vec<Route>, args: &Events) -> Result<(), Failure
         print(&line(HEADER))?;
     }
     let call = |mut client: Machine, request| async move { client.events(request).await };
-    let failed = stream(routes, body, call, |node, event: api::Event| {
+    follow(routes, body, call, |node, event: api::Event| {
         let Some(told) = Told::new(&event) else {
             return Ok(());
         };
@@ -44,8 +43,7 @@ pub(crate) async fn run(routes: Vec<Route>, args: &Events) -> Result<(), Failure
         };
         Ok(print(&text)?)
     })
-    .await?;
-    finish(&failed)
+    .await
 }
 
 /// An event's line; see [`Told::new`].

@@ -5,11 +5,10 @@ use std::io::{self, IsTerminal as _};
 use corten_api::common::Data;
 use corten_api::machine::{DmesgRequest, LogsRequest};
 use corten_api::metadata::PREVIOUS_BOOT;
-use corten_client::answers::finish;
 use corten_client::clients::Machine;
 use corten_client::connect::{Route, count};
 use corten_client::failure::Failure;
-use corten_client::stream::stream;
+use corten_client::stream::follow;
 use tonic::Request;
 use tonic::metadata::MetadataValue;
 
@@ -30,12 +29,12 @@ pub(crate) async fn logs(routes: Vec<Route>, args: &Logs) -> Result<(), Failure>
     let call = |mut client: Machine, request| async move {
         client.logs(of_boot(request, args.previous)).await
     };
-    let failed = stream(routes, body, call, |node, data: Data| {
+    let done = follow(routes, body, call, |node, data: Data| {
         Ok(lines.push(node, &data.bytes, &mut io::stdout().lock())?)
     })
-    .await?;
+    .await;
     lines.finish(&mut io::stdout().lock())?;
-    finish(&failed)
+    done
 }
 
 pub(crate) async fn dmesg(routes: Vec<Route>, args: &Dmesg) -> Result<(), Failure> {
@@ -47,7 +46,7 @@ pub(crate) async fn dmesg(routes: Vec<Route>, args: &Dmesg) -> Result<(), Failur
     let call = |mut client: Machine, request| async move {
         client.dmesg(of_boot(request, args.previous)).await
     };
-    let failed = stream(routes, body, call, |node, Data { bytes, .. }| {
+    follow(routes, body, call, |node, Data { bytes, .. }| {
         let mut out = io::stdout().lock();
         lines.push(node, &bytes, &mut out)?;
         // A frame is a line, with or without a newline.
@@ -56,8 +55,7 @@ pub(crate) async fn dmesg(routes: Vec<Route>, args: &Dmesg) -> Result<(), Failur
         }
         Ok(())
     })
-    .await?;
-    finish(&failed)
+    .await
 }
 
 /// The request for the current boot, or the previous one when `previous`.

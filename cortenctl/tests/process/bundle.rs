@@ -3,6 +3,10 @@
 use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
 
 use corten_config::Document;
 
@@ -109,7 +113,7 @@ async fn refused_edit_is_kept_in_a_private_file() {
     std::fs::create_dir(&kept).unwrap();
     let (config, drafts) = (directory.path().join("cortenconfig"), kept.clone());
     let run = move || {
-        std::process::Command::new(env!("CARGO_BIN_EXE_cortenctl"))
+        Command::new(env!("CARGO_BIN_EXE_cortenctl"))
             .args(["--cortenconfig", config.to_str().unwrap(), "-e", &address])
             .args(["edit", "mc", "-n", "strict"])
             .env_remove("VISUAL")
@@ -132,4 +136,36 @@ async fn refused_edit_is_kept_in_a_private_file() {
             .unwrap()
             .ends_with("# by hand\n")
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn interrupted_snapshot_leaves_no_part_of_it() {
+    let directory = tempfile::tempdir().unwrap();
+    generate(directory.path());
+    let address = fake::serve(directory.path()).await.to_string();
+    let (target, config) = (
+        directory.path().join("target"),
+        directory.path().join("cortenconfig"),
+    );
+    std::fs::create_dir(&target).unwrap();
+    let files = || std::fs::read_dir(&target).unwrap().count();
+    let run = || {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_cortenctl"))
+            .args(["--cortenconfig", config.to_str().unwrap(), "-e", &address])
+            .args(["-n", "silent", "etcd", "snapshot"])
+            .arg(target.join("etcd.snapshot"))
+            .spawn()
+            .unwrap();
+        while files() == 0 {
+            assert_eq!(child.try_wait().unwrap(), None);
+            sleep(Duration::from_millis(10));
+        }
+        let pid = child.id().to_string();
+        let killed = Command::new("kill").args(["-INT", &pid]).status();
+        assert!(killed.unwrap().success());
+        child.wait().unwrap()
+    };
+    let status = tokio::task::block_in_place(run);
+    assert_eq!(status.signal(), Some(2), "{status}");
+    assert_eq!(files(), 0);
 }

@@ -14,7 +14,7 @@ pub struct ApplyConfig {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) file: PathBuf,
     /// Patch for the config: text, or @FILE; may be repeated
-    #[arg(short = 'p', long, value_name = "PATCH")]
+    #[arg(short = 'p', long, value_name = "PATCH", allow_hyphen_values = true)]
     pub(crate) config_patch: Vec<String>,
     #[command(flatten)]
     pub(crate) how: How,

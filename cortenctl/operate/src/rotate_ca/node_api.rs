@@ -1,5 +1,5 @@
-//! Rotates the CA of the node API. The new client config is written before the step that needs it,
-//! so that an interruption locks no operator out.
+//! Rotates the CA of the node API. The new client config is written when every node accepts it, and before the step that
+//! needs it, so that an interruption locks no operator out.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use corten_api::roles::Role;
 use corten_client::answers::finish;
-use corten_client::clientconfig::{ClientConfig, Context, Identity};
+use corten_client::clientconfig::{self, Context, Identity};
 use corten_client::configfile;
 use corten_client::connect::Target;
 use corten_client::failure::Failure;
@@ -113,17 +113,19 @@ pub(super) async fn rotate(
         ca: format!("{}{}", pem(old)?, after.ca),
         ..after.clone()
     };
-    save(&args.output, &target, &both, args.force)?;
+    may_write(&args.output, args.force)?;
 
     step(&target, members, &rotation, Step::Accept).await?;
     target.identity = both;
     verify(&target, None).await?;
+    // Now every node accepts both client configs. An earlier one could replace the only one that works.
+    save(&args.output, &target, args.force)?;
     step(&target, members, &rotation, Step::Issue).await?;
     verify(&target, Some(&after.ca)).await?;
     target.identity = after.clone();
     step(&target, members, &rotation, Step::Forget).await?;
     verify(&target, Some(&after.ca)).await?;
-    save(&args.output, &target, &after, true)?;
+    save(&args.output, &target, true)?;
     eprintln!("created {}", args.output.display());
     Ok(after)
 }
@@ -241,15 +243,28 @@ fn pem(base64: &str) -> anyhow::Result<String> {
     text.ok_or_else(|| anyhow!("the CA of a node is not base64 of a PEM text"))
 }
 
-fn save(path: &Path, target: &Target, identity: &Identity, force: bool) -> Result<(), Failure> {
+/// Refuses a path that [`save`] would refuse, before the first change of a node.
+fn may_write(path: &Path, force: bool) -> Result<(), Failure> {
+    if path.exists() && !force {
+        return Err(Failure::usage(format!(
+            "{} exists: name another file with --output, or replace its context with --force",
+            path.display()
+        )));
+    }
+    files::beside(path)?;
+    Ok(())
+}
+
+/// Writes the client config of the target. An existing file keeps its other contexts.
+fn save(path: &Path, target: &Target, force: bool) -> Result<(), Failure> {
     let endpoints = target.endpoints.iter().map(ToString::to_string).collect();
-    let mut context = Context::new(endpoints, identity);
+    let mut context = Context::new(endpoints, &target.identity);
     context.nodes.clone_from(&target.usual_nodes);
-    let config = ClientConfig {
-        context: target.context.clone(),
-        contexts: [(target.context.clone(), context)].into(),
-        ..ClientConfig::default()
-    };
+    let mut config = clientconfig::read(path).unwrap_or_default();
+    if !config.contexts.contains_key(&config.context) {
+        config.context.clone_from(&target.context);
+    }
+    config.contexts.insert(target.context.clone(), context);
     Ok(files::write(path, &config.render()?, force)?)
 }
 
@@ -299,6 +314,38 @@ mod tests {
             // The config is a worker's, which has no key.
             assert_eq!(Document::parse(forgotten.as_bytes()).is_ok(), !signs);
         }
+    }
+
+    #[test]
+    fn client_config_keeps_its_other_contexts() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("cortenconfig");
+        let block = |text: &str| format!("-----BEGIN {text}-----\nAAAA\n-----END {text}-----\n");
+        let identity = |ca: &str| Identity {
+            ca: block(ca),
+            crt: block("CERTIFICATE"),
+            key: block("ED25519 PRIVATE KEY"),
+        };
+        let target = |context: &str, ca: &str| Target {
+            context: context.to_owned(),
+            usual_nodes: Vec::new(),
+            endpoints: vec!["10.0.0.1".parse().unwrap()],
+            nodes: Vec::new(),
+            identity: identity(ca),
+            forward_through: Default::default(),
+        };
+        save(&path, &target("prod", "old"), false).unwrap();
+        let error = may_write(&path, false).unwrap_err();
+        assert!(matches!(error, Failure::Usage(_)));
+        save(&path, &target("staging", "other"), true).unwrap();
+        save(&path, &target("prod", "new"), true).unwrap();
+        let config = clientconfig::read(&path).unwrap();
+        assert_eq!(config.context, "prod");
+        let ca = |context| config.select(Some(context)).unwrap().identity().unwrap().ca;
+        assert_eq!(ca("prod"), block("new"));
+        assert_eq!(ca("staging"), block("other"));
+        may_write(&path, true).unwrap();
+        may_write(&directory.path().join("none/cortenconfig"), true).unwrap_err();
     }
 
     #[test]

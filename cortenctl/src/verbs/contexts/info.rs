@@ -27,7 +27,9 @@ pub(super) fn run(
             "nodes": context.nodes,
             "endpoints": context.endpoints,
             "roles": roles,
-            "certificateExpires": expires.map(|end| prost_types::Timestamp::from(end).to_string()),
+            "certTTL": expires.map(|end| left(end, SystemTime::now())),
+            "certNotAfter": expires.map(date),
+            "certificateExpires": expires.map(time),
         });
         return Ok(table::print(&form.document(&all)?)?);
     }
@@ -40,7 +42,10 @@ pub(super) fn run(
     lines.row(["Nodes:", &listed(&context.nodes)]);
     lines.row(["Endpoints:", &listed(&context.endpoints)]);
     lines.row(["Roles:", &listed(&roles)]);
-    let end = expires.map_or_else(|| "unknown".to_owned(), |end| until(end, SystemTime::now()));
+    let end = expires.map_or_else(
+        || "unknown".to_owned(),
+        |end| format!("{} ({})", left(end, SystemTime::now()), time(end)),
+    );
     lines.row(["Certificate expires:", &end]);
     Ok(table::print(&lines.render())?)
 }
@@ -51,14 +56,23 @@ fn expires(identity: &Identity) -> Option<SystemTime> {
     Some(end)
 }
 
-/// The remaining time, and the end date.
-fn until(end: SystemTime, now: SystemTime) -> String {
-    let at = prost_types::Timestamp::from(end);
-    match (end.duration_since(now), now.duration_since(end)) {
-        (Ok(left), _) => format!("{} from now ({at})", units::coarse(left)),
-        (_, Ok(past)) => format!("{} ago ({at})", units::coarse(past)),
-        _ => at.to_string(),
+/// The remaining time, or that since the end.
+fn left(end: SystemTime, now: SystemTime) -> String {
+    match end.duration_since(now) {
+        Ok(left) => format!("{} from now", units::coarse(left)),
+        Err(past) => format!("{} ago", units::coarse(past.duration())),
     }
+}
+
+fn time(end: SystemTime) -> String {
+    prost_types::Timestamp::from(end).to_string()
+}
+
+/// The day of a time in UTC, as YYYY-MM-DD.
+fn date(end: SystemTime) -> String {
+    let time = time(end);
+    let date = time.split_once('T').map(|(date, _)| date.to_owned());
+    date.unwrap_or(time)
 }
 
 #[cfg(test)]
@@ -71,9 +85,9 @@ mod tests {
     fn expiry_is_shown_before_and_after_it_passes() {
         let end = SystemTime::UNIX_EPOCH + Duration::from_secs(100_000_000);
         let day = Duration::from_secs(86_400);
-        let text = until(end, end - 300 * day);
-        assert_eq!(text, "300 days from now (1973-03-03T09:46:40Z)");
-        let text = until(end, end + day + day / 2);
-        assert_eq!(text, "36 hours ago (1973-03-03T09:46:40Z)");
+        assert_eq!(left(end, end - 300 * day), "300 days from now");
+        assert_eq!(left(end, end + day + day / 2), "36 hours ago");
+        assert_eq!(time(end), "1973-03-03T09:46:40Z");
+        assert_eq!(date(end), "1973-03-03");
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use corten_api::common::Data;
 use corten_api::machine as api;
 use corten_api::machine::machine_service_server::MachineService;
+use tokio_stream::StreamExt as _;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -401,8 +402,13 @@ impl MachineService for Fake {
         let mut bytes = vec![1; 1000];
         let sum = ring::digest::digest(&ring::digest::SHA256, &bytes);
         bytes.extend_from_slice(sum.as_ref());
-        if up(&request)? == "evil" {
-            bytes[0] = 2;
+        match &*up(&request)? {
+            "evil" => bytes[0] = 2,
+            "silent" => {
+                let begun = chunks(&bytes).into_inner().chain(tokio_stream::pending());
+                return Ok(Response::new(Box::pin(begun)));
+            }
+            _ => {}
         }
         Ok(chunks(&bytes))
     }
