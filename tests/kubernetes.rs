@@ -1,20 +1,27 @@
 //! Promises: a single call turns a node into a cluster, offline, and a snapshot restores its data.
-//! A further control plane node and a worker join by their configs alone. Pods use volumes of an NFS server.
+//! A further control plane node and a worker join by their configs alone. Pods use volumes of an NFS server, user
+//! namespaces, swap and network policies.
 
 #![expect(clippy::expect_used, reason = "a failing step is a failing test")]
+
+#[path = "kubernetes/pods.rs"]
+mod pods;
 
 use std::path::Path;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use pods::{
+    pods_get_accounts, pods_run_in_user_namespaces_and_swap, pods_share_a_volume_of_an_nfs_server,
+    policies_are_enforced,
+};
 use qemu::{Accel, Disk, DiskMode, Machine, Segment};
-use tests::client::{Client, generate_config_with};
+use tests::client::generate_config_with;
 use tests::cluster::PATIENT;
+use tests::disk::NodeDisk;
 use tests::images;
 use tests::kubectl::Kubectl;
-use tests::nfs::NfsServer;
 use tests::node::{Node, SOON};
+use tests::policies;
 use tests::workspace;
 
 /// Timeout of a cluster's start on a machine without hardware virtualisation.
@@ -26,67 +33,15 @@ const PORT: u16 = 16443;
 /// The network of a cluster with several nodes.
 const SEGMENT: u16 = 16444;
 
+/// Part of the key of an encrypted volume.
+const UUID: &str = "4c4c4544-0033-4d10-8051-b7c04f4b3532";
+
 /// The web server of `make run`.
 const WEB: &str = include_str!("../qemu/web.yaml");
 
 /// An address that control plane nodes share, on the only network card.
 const SHARED_ADDRESS: &str = "machine: {network: {interfaces: [{deviceSelector: {physical: true}, dhcp: true, \
     vip: {ip: 10.0.2.100}}]}}";
-
-/// A pod that writes to an NFS volume and serves with a config from it. A claim takes the volume, because only a
-/// PersistentVolume has mount options. The node sees this host as 10.0.2.2.
-const SHARED: &str = r"
-apiVersion: v1
-kind: PersistentVolume
-metadata: {name: shared}
-spec:
-  capacity: {storage: 1Mi}
-  accessModes: [ReadWriteMany]
-  storageClassName: ''
-  mountOptions: [vers=3, nolock, proto=tcp, mountproto=tcp, port=PORT, mountport=PORT]
-  nfs: {server: 10.0.2.2, path: /}
----
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: shared}
-spec:
-  accessModes: [ReadWriteMany]
-  storageClassName: ''
-  volumeName: shared
-  resources: {requests: {storage: 1Mi}}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: shared}
-spec:
-  initContainers:
-  - name: writes
-    image: KUBE-PROXY
-    command: [/usr/local/bin/kube-proxy, --write-config-to=/shared/written]
-    volumeMounts: [{name: shared, mountPath: /shared}]
-  containers:
-  - name: reads
-    image: COREDNS
-    args: [-conf, /shared/Corefile]
-    volumeMounts: [{name: shared, mountPath: /shared}]
-    readinessProbe: {httpGet: {path: /health, port: 8080}}
-  volumes: [{name: shared, persistentVolumeClaim: {claimName: shared}}]
-";
-
-/// The config that gives pods access to the node API, and two accounts, of which one is refused.
-const ACCESS: &str = "apiVersion: v1alpha1\nkind: KubeTalosAPIAccessConfig\nallowedRoles: [os:reader]\n\
-    allowedKubernetesNamespaces: [kube-system]\n";
-const ACCOUNTS: &str = "
-apiVersion: talos.dev/v1alpha1
-kind: ServiceAccount
-metadata: {name: looks, namespace: kube-system}
-spec: {roles: [os:reader]}
----
-apiVersion: talos.dev/v1alpha1
-kind: ServiceAccount
-metadata: {name: rules, namespace: kube-system}
-spec: {roles: [os:admin]}
-";
 
 /// kubectl for the cluster of a node.
 fn kubectl(node: &Node) -> Kubectl {
@@ -110,77 +65,6 @@ fn until_web_answers(node: &Node, cluster: &Kubectl) {
     });
 }
 
-/// A pod reads and writes a volume on an NFS server; when the pod is gone, the volume is unmounted.
-fn pods_share_a_volume_of_an_nfs_server(node: &Node, cluster: &Kubectl) {
-    let server = NfsServer::with_file("Corefile", ".:1053 {\n  health :8080\n}\n");
-    let image = |object| cluster.image_of("kube-system", object).expect("an image");
-    let shared = SHARED
-        .replace("PORT", &server.port().to_string())
-        .replace("KUBE-PROXY", &image("daemonset/kube-proxy"))
-        .replace("COREDNS", &image("deployment/coredns"));
-    let applied = cluster.apply(&node.vm.dir().join("shared.yaml"), &shared);
-    applied.expect("a pod with a volume");
-    let ready = "jsonpath={.status.containerStatuses[0].ready}";
-    node.until("a pod that serves from the volume", CLUSTER, || {
-        let get = ["get", "pod", "shared", "-o", ready];
-        cluster.check(&get, |text| text == "true")
-    });
-    let mounts = || node.admin().must(&["read", "/proc/mounts"]);
-    assert!(mounts().contains(" nfs "), "{}", mounts());
-    cluster
-        .call(&["delete", "pod", "shared"])
-        .expect("the pod is removed");
-    assert!(!mounts().contains(" nfs "), "{}", mounts());
-}
-
-/// An account of a pod opens the API of the node with its role, and an account of another role gets a reason.
-fn pods_get_accounts(node: &Node, cluster: &Kubectl) {
-    let dir = node.vm.dir();
-    let admin = node.admin();
-    let config = write(&dir.join("access.yaml"), ACCESS);
-    admin.must(&["patch", "mc", "--patch", &format!("@{config}")]);
-    node.until("a kind of accounts", CLUSTER, || {
-        cluster.apply(&dir.join("accounts.yaml"), ACCOUNTS)
-    });
-    let get = |what: &[&str]| cluster.call(&[&["get", "-n", "kube-system"], what].concat());
-    let credentials = dir.join("pod.yaml");
-    node.until("credentials of an account", CLUSTER, || {
-        let file = get(&["secret", "looks", "-o", "jsonpath={.data.config}"])?;
-        let file = STANDARD.decode(file).map_err(|error| error.to_string())?;
-        if file.is_empty() {
-            return Err("the Secret has no config".to_owned());
-        }
-        std::fs::write(&credentials, file).map_err(|error| error.to_string())
-    });
-    let pod = Client::with_config(node.vm.api(), &credentials);
-    pod.must(&["version"]);
-    let refused = pod.call(&["read", "/etc/os-release"]);
-    let refused = refused.expect_err("a reader may not read files");
-    assert!(refused.to_lowercase().contains("permission"), "{refused}");
-    let why = ["tsa", "rules", "-o", "jsonpath={.status.failureReason}"];
-    node.until("the reason of a refusal", CLUSTER, || {
-        let why = get(&why)?;
-        why.starts_with("Roles not allowed: [os:admin]")
-            .then_some(())
-            .ok_or(why)
-    });
-    let endpoints = [
-        "get",
-        "endpointslice",
-        "talos-ipv4",
-        "-o",
-        "jsonpath={.endpoints[0].addresses[0]}",
-    ];
-    node.until("the endpoint of the API", CLUSTER, || {
-        cluster.check(&endpoints, |text| text == "10.0.2.15")
-    });
-}
-
-fn write(path: &Path, text: &str) -> String {
-    std::fs::write(path, text).expect("a file");
-    path.display().to_string()
-}
-
 fn start(name: &str, memory: u32, shape: impl FnOnce(Machine) -> Machine) -> Node {
     let image = images::image(".raw");
     let mut boot = images::direct();
@@ -197,11 +81,23 @@ fn start(name: &str, memory: u32, shape: impl FnOnce(Machine) -> Machine) -> Nod
 #[test]
 #[ignore = "make test-kubernetes"]
 fn single_node_cluster_starts_offline_and_is_restored_from_a_snapshot() {
-    let node = start("kubernetes", 4096, |machine| machine.forward(PORT, PORT));
+    let swap = NodeDisk::blank("kubernetes-swap", 1);
+    let node = start("kubernetes", 4096, |machine| {
+        let machine = machine.uuid(UUID).disk(Disk::qcow2(swap.path()));
+        machine.forward(PORT, PORT)
+    });
     let patch = format!("@{}", workspace::root().join("qemu/cluster.yaml").display());
     let port = format!("cluster: {{controlPlane: {{localAPIServerPort: {PORT}}}}}");
     let patches = ["--config-patch", &patch, "--config-patch", &port];
-    let own = ["--config-patch-control-plane", SHARED_ADDRESS];
+    let own = "--config-patch-control-plane";
+    let own = [
+        own,
+        SHARED_ADDRESS,
+        own,
+        pods::SETTINGS,
+        own,
+        policies::ENFORCED,
+    ];
     let patches = [&patches[..], &own].concat();
     let more = [&["--kubernetes-images", "bundled"], &patches[..]].concat();
     generate_config_with(node.configs(), &format!("https://127.0.0.1:{PORT}"), &more);
@@ -248,6 +144,8 @@ fn single_node_cluster_starts_offline_and_is_restored_from_a_snapshot() {
 
     pods_share_a_volume_of_an_nfs_server(&node, &cluster);
     pods_get_accounts(&node, &cluster);
+    pods_run_in_user_namespaces_and_swap(&node, &cluster);
+    policies_are_enforced(&node, &cluster);
 
     // The pods of the only node cannot be rescheduled: drain evicts them, and they return with the
     // node.

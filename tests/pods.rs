@@ -1,5 +1,5 @@
-//! Promise: the pods of a cluster reach each other, its services and its DNS, and end by themselves with their node. The
-//! cluster survives a changed config of its API server, an invalid static pod, expired certificates, and new CAs. An
+//! Promise: the pods of a cluster reach each other, its services and its DNS, as far as network policies allow, and end by
+//! themselves with their node. The cluster survives a changed config of its API server, an invalid static pod, expired certificates, and new CAs. An
 //! upgrade deletes what no manifest has.
 
 #![expect(clippy::expect_used, reason = "a failing step is a failing test")]
@@ -9,29 +9,25 @@ mod credentials;
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
-use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use credentials::{cas_are_replaced, cluster_outlives_its_certificates};
-use hickory_resolver::proto::op::{Message, Query};
-use hickory_resolver::proto::rr::{Name, RData, RecordType};
 use tests::client::Client;
 use tests::cluster::{
     self, CALL, CLUSTER, CONTROL_PLANE, Cleanup, ENDPOINT, NAME, WORKER, traces, until,
 };
+use tests::dns::resolve;
 use tests::images;
 use tests::kubectl::Kubectl;
+use tests::policies;
 
 /// Port on this machine that leads to a pod.
 const PORT: u16 = 15353;
 /// Port of the worker that leads to its pod.
 const HOST_PORT: u16 = 1054;
-/// Timeout of an answer over the network.
-const ANSWER: Duration = Duration::from_secs(10);
 
 /// A name server on the worker, on a volume of a claim, behind a Service; and one on the control plane node that forwards
 /// to the Service, and to the DNS of its cluster.
@@ -117,33 +113,6 @@ spec:
         volumeMounts: [{name: corefiles, mountPath: /corefiles}]
       volumes: [{name: corefiles, configMap: {name: corefiles}}]
 "#;
-
-/// The address that the name server at the other end has for a name (RFC 1035, section 4.2.2).
-fn resolve(mut stream: TcpStream, name: &str) -> Result<Ipv4Addr, String> {
-    let failed = |error: std::io::Error| format!("{name}: {error}");
-    let mut query = Message::query();
-    query.metadata.recursion_desired = true;
-    let name_of_query = Name::from_ascii(name).expect("a name");
-    query.add_query(Query::query(name_of_query, RecordType::A));
-    let query = query.to_vec().expect("a message");
-    stream.set_read_timeout(Some(ANSWER)).map_err(failed)?;
-    let length = u16::try_from(query.len()).expect("a short message");
-    let bytes = [&length.to_be_bytes()[..], &query].concat();
-    stream.write_all(&bytes).map_err(failed)?;
-    let mut length = [0; 2];
-    stream.read_exact(&mut length).map_err(failed)?;
-    let mut answer = vec![0; u16::from_be_bytes(length).into()];
-    stream.read_exact(&mut answer).map_err(failed)?;
-    let answer = Message::from_vec(&answer).map_err(|error| error.to_string())?;
-    let mut addresses = answer
-        .answers
-        .iter()
-        .filter_map(|record| match &record.data {
-            RData::A(address) => Some(address.0),
-            _ => None,
-        });
-    addresses.next_back().ok_or_else(|| format!("{answer:?}"))
-}
 
 /// A client of the cluster with this client config.
 fn client_with(config: &Path) -> Client {
@@ -257,7 +226,7 @@ fn system_pods_share_shims() {
     assert_eq!(parents(&control_plane).len(), 1);
     assert_eq!(parents(&["kube-proxy"]).len(), 2, "one for each node");
     assert_eq!(
-        parents(&["kube-proxy", "flanneld"]),
+        parents(&["kube-proxy", "flanneld", "netpol"]),
         parents(&["kube-proxy"])
     );
 }
@@ -388,7 +357,8 @@ fn container_cluster_runs_pods_from_bundled_images() {
     let image = images::image("-rootfs.squashfs").display().to_string();
     let cache = images::image("-image-cache.squashfs").display().to_string();
     let create = ["--image", &image, "--image-cache", &cache];
-    let told = cluster::create(state, &create, CLUSTER);
+    let own = ["--config-patch-control-plane", policies::ENFORCED];
+    let told = cluster::create(state, &[&create[..], &own].concat(), CLUSTER);
     let told = told.unwrap_or_else(|error| panic!("{error}"));
     assert!(told.contains("kubectl --kubeconfig "), "{told}");
 
@@ -396,6 +366,8 @@ fn container_cluster_runs_pods_from_bundled_images() {
     let kubectl = Kubectl::new(place.join("kubeconfig"));
     let config = place.join("cortenconfig");
     pods_reach_each_other(&kubectl, state);
+    let local = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT));
+    policies::are_enforced(&kubectl, state, local, 1053);
     system_pods_share_shims();
     services_survive_a_restart_of_kube_proxy(&kubectl, state);
     pods_end_by_themselves_when_their_node_reboots(&kubectl, state);

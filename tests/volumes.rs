@@ -1,6 +1,6 @@
 //! Promise: a node's persistent state is on its disk, and no power cut loses it.
 
-use tests::client::Table;
+use tests::client::{Table, generate_config_with};
 use tests::disk::NodeDisk;
 use tests::node::{BOOT, Node, ORDERLY, SOON};
 
@@ -72,6 +72,21 @@ fn volumes_are_created_kept_and_grown() {
     });
 }
 
+fn switch_off(node: Node) {
+    node.ask(&node.admin(), &["shutdown", "--wait=false"], SOON);
+    node.wait_off(ORDERLY);
+}
+
+/// Places in MiB of the superblocks of STATE and their copies, and of those of EPHEMERAL, which is the partition after it.
+fn superblocks(disk: &NodeDisk) -> (Vec<usize>, Vec<usize>) {
+    let starts = disk.starts();
+    let parts = starts.iter().enumerate();
+    let parts = parts.filter(|(_, start)| start.starts_with(XFS));
+    let all: Vec<usize> = parts.map(|(mib, _)| mib).collect();
+    let first = *all.first().expect("a file system");
+    all.into_iter().partition(|mib| *mib < first + STATE_MIB)
+}
+
 #[test]
 #[ignore = "make test-vm"]
 fn a_damaged_state_is_repaired_or_named() {
@@ -79,20 +94,11 @@ fn a_damaged_state_is_repaired_or_named() {
     let node = disk.start(|machine| machine);
     node.configure();
     mounted(&node, "/system/state");
-    let switch_off = |node: Node| {
-        node.ask(&node.admin(), &["shutdown", "--wait=false"], SOON);
-        node.wait_off(ORDERLY);
-    };
     switch_off(node);
-    let starts = disk.starts();
-    let parts = starts.iter().enumerate();
-    let mut parts = parts.filter(|(_, start)| start.starts_with(XFS));
-    let (first, _) = parts.next().expect("a file system");
-    // The partition after it is EPHEMERAL.
-    let others = parts.map(|(mib, _)| mib);
-    let others: Vec<usize> = others.take_while(|mib| *mib < first + STATE_MIB).collect();
+    let (state, _) = superblocks(&disk);
+    let (first, others) = state.split_first().expect("a file system");
     assert_eq!(others.len(), 3, "copies of the superblock: {others:?}");
-    let place = |mib: usize| mib as u64 * MIB;
+    let place = |mib: &usize| *mib as u64 * MIB;
 
     // A copy repairs the superblock, however damaged it is, without data loss.
     for (at, length) in [(CHECKSUM, 4), (0, HEAD)] {
@@ -109,7 +115,7 @@ fn a_damaged_state_is_repaired_or_named() {
 
     // Only the magic number is left. The node is locked: it answers its owner, and reports the
     // problem and the remedy.
-    for part in others.into_iter().chain([first]) {
+    for part in others.iter().chain([first]) {
         disk.zero(place(part) + 4, 508);
     }
     let node = disk.start(|machine| machine);
@@ -157,4 +163,34 @@ fn a_damaged_state_is_repaired_or_named() {
         last.contains("reason: reboot") && last.contains("is damaged and cannot be repaired"),
         "{last}"
     );
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn etcd_waits_while_its_volume_is_damaged() {
+    let says = |node: &Node, part: &str| {
+        node.until(part, SOON, || {
+            let said = node.admin().call(&["logs", "machined"])?;
+            said.contains(part).then_some(()).ok_or(said)
+        });
+    };
+    let disk = NodeDisk::new("damaged-ephemeral", 4);
+    let node = disk.start(|machine| machine);
+    let kubernetes = ["--kubernetes-version", "1.37.2"];
+    let clock = ["--config-patch", "machine: {time: {disabled: true}}"];
+    let more = [kubernetes, clock].concat();
+    generate_config_with(node.configs(), "https://10.0.2.15:6443", &more);
+    node.configure();
+    says(&node, "etcd: waiting: this node has no etcd data");
+    switch_off(node);
+
+    let (_, ephemeral) = superblocks(&disk);
+    for part in ephemeral {
+        disk.zero(part as u64 * MIB + 4, 508);
+    }
+    let node = disk.start(|machine| machine);
+    node.ask(&node.admin(), &["version"], BOOT);
+    let absent = "waiting: EPHEMERAL, which has the data of Kubernetes, is not mounted: ";
+    says(&node, &format!("etcd: {absent}"));
+    says(&node, &format!("kubelet: {absent}"));
 }

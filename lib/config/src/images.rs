@@ -16,7 +16,7 @@ pub const BUNDLED_REGISTRY: &str = "images.corten.internal";
 pub const RELEASES: RangeInclusive<(u64, u64)> = (1, 35)..=(1, 37);
 
 /// Names and tags of the bundled images. A test of `mkimage` compares them with the built ones.
-pub const BUNDLED: [(&str, &str); 9] = [
+pub const BUNDLED: [(&str, &str); 10] = [
     (KUBELET, "v1.37.2"),
     ("etcd", "v3.7.3"),
     ("kube-apiserver", "v1.37.2"),
@@ -25,10 +25,13 @@ pub const BUNDLED: [(&str, &str); 9] = [
     ("kube-proxy", "v1.37.2"),
     ("coredns", "v1.14.7"),
     ("flannel", "v0.28.10"),
+    (POLICIES_NAME, "v1.1.1"),
     ("pause", "3.10.2"),
 ];
 
 const KUBELET: &str = "kubelet";
+/// Name of the bundled image that enforces network policies.
+pub const POLICIES_NAME: &str = "kube-network-policies";
 
 /// Repositories of the upstream images that have the version of Kubernetes.
 const OF_KUBERNETES: [(&str, &str); 5] = [
@@ -94,7 +97,8 @@ pub fn bundled(name: &str) -> Option<String> {
 }
 
 impl Document {
-    /// Whether the node's kubelet is the bundled one. Then flannel, whose image has no field, is the bundled one too.
+    /// Whether the node's kubelet is the bundled one. Then flannel and the enforcement of policies, whose images
+    /// have no field, are the bundled ones too.
     #[must_use]
     pub fn uses_bundled_images(&self) -> bool {
         let by_kind = self.all::<KubeletConfig>().next();

@@ -17,7 +17,7 @@ use super::go::{Inputs, module_version};
 pub const DIRECTORY: &str = "rootfs/kubernetes";
 
 /// The version of this module's build steps; must be raised when they change.
-const RECIPE: &str = "2";
+const RECIPE: &str = "3";
 
 /// Build tag that leaves out gRPC's trace pages, as in the upstream builds. Their templates keep
 /// the linker from dropping unused methods.
@@ -47,7 +47,7 @@ const PROGRAMS: [&str; 6] = [
 ];
 
 /// The other programs: name and package.
-const OTHERS: [(&str, &str); 7] = [
+const OTHERS: [(&str, &str); 8] = [
     ("cp", "./cp"),
     ("coredns", "./coredns"),
     ("etcd", ETCD),
@@ -55,6 +55,10 @@ const OTHERS: [(&str, &str); 7] = [
     ("etcdutl", "go.etcd.io/etcd/etcdutl/v3"),
     (FLANNELD, "./flanneld"),
     ("iscsiadm", "./iscsiadm"),
+    (
+        "netpol",
+        "sigs.k8s.io/kube-network-policies/cmd/kube-network-policies/standard",
+    ),
 ];
 
 /// flannel's program, built from a modified copy of the module.

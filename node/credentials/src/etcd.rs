@@ -68,18 +68,25 @@ fn leaver(store: &Store) -> Leaver {
     let Some(spec) = store.get_as::<EtcdSpec>(EtcdSpec::ID) else {
         return own;
     };
-    let known = [Endpoint::MEMBERS, Endpoint::CLUSTER].map(|id| store.get_as::<Endpoint>(id));
-    let known = known.iter().flatten().flat_map(|known| &known.addresses);
-    let addresses = known.filter_map(|text| text.parse::<IpAddr>().ok());
-    let others: BTreeSet<IpAddr> = addresses
-        .filter(|address| !spec.advertised_addresses.contains(address))
-        .collect();
     Leaver {
-        others: others.into_iter().map(endpoint).collect(),
+        others: others(store),
         name: spec.name.clone(),
         peer_urls: peer_urls(&spec.advertised_addresses),
         ..own
     }
+}
+
+/// Endpoints of the other members, as far as the node knows control plane nodes.
+#[must_use]
+pub fn others(store: &Store) -> Vec<String> {
+    let own = store.get_as::<EtcdSpec>(EtcdSpec::ID);
+    let own = own.map(|own| own.advertised_addresses.clone());
+    let own = own.unwrap_or_default();
+    let known = [Endpoint::MEMBERS, Endpoint::CLUSTER].map(|id| store.get_as::<Endpoint>(id));
+    let known = known.iter().flatten().flat_map(|known| &known.addresses);
+    let addresses = known.filter_map(|text| text.parse::<IpAddr>().ok());
+    let others: BTreeSet<IpAddr> = addresses.filter(|address| !own.contains(address)).collect();
+    others.into_iter().map(endpoint).collect()
 }
 
 fn endpoint(address: IpAddr) -> String {

@@ -1,6 +1,9 @@
 //! Membership of the cluster.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use tonic::transport::Uri;
 
 use crate::client::Client;
 use crate::error::EtcdError;
@@ -27,6 +30,30 @@ impl Member {
     pub(crate) fn is_at(&self, peer_urls: &[String]) -> bool {
         self.peer_urls.iter().any(|url| peer_urls.contains(url))
     }
+
+    /// Addresses of its node, the current ones first: a member publishes its client URLs only when it starts, and its peer
+    /// URLs follow the node.
+    #[must_use]
+    pub fn hosts(&self) -> Vec<IpAddr> {
+        let mut hosts = Vec::new();
+        for host in self
+            .peer_urls
+            .iter()
+            .chain(&self.client_urls)
+            .filter_map(|url| host(url))
+        {
+            if !hosts.contains(&host) {
+                hosts.push(host);
+            }
+        }
+        hosts
+    }
+}
+
+/// Address in a URL; `None` for a name.
+fn host(url: &str) -> Option<IpAddr> {
+    let url: Uri = url.parse().ok()?;
+    url.host()?.trim_matches(['[', ']']).parse().ok()
 }
 
 impl From<pb::Member> for Member {

@@ -1,5 +1,6 @@
 //! Removes a node's own member from its cluster.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -7,6 +8,9 @@ use tokio::time::{Instant, sleep};
 use crate::client::Client;
 use crate::cluster::Member;
 use crate::error::EtcdError;
+
+/// Port of a member for clients (IANA, `etcd-client`).
+const CLIENT_PORT: u16 = 2379;
 
 /// Times of the attempts.
 #[derive(Debug, Clone, Copy)]
@@ -131,11 +135,10 @@ where
         let _ = own.hand_over().await;
     }
     // A member that removes itself ends, and its answer may be lost. So another one is asked first.
-    let mut endpoints: Vec<String> = members
+    let voters = members
         .iter()
-        .filter(|member| member.id != id && !member.is_learner)
-        .flat_map(|member| member.client_urls.iter().map(|url| endpoint(url)))
-        .collect();
+        .filter(|member| member.id != id && !member.is_learner);
+    let mut endpoints: Vec<String> = voters.flat_map(endpoints_of).collect();
     endpoints.push(leaver.endpoint.clone());
     match connect(endpoints).await?.remove(id).await {
         Err(error) if !error.is_member_not_found() => Err(error.into()),
@@ -169,4 +172,18 @@ fn endpoint(url: &str) -> String {
         .map_or(url, |(_, rest)| rest)
         .trim_end_matches('/')
         .to_owned()
+}
+
+/// Endpoints of a member: at its current addresses, then those that it published when it started.
+fn endpoints_of(member: &Member) -> Vec<String> {
+    let current = member.hosts().into_iter();
+    let mut all: Vec<String> = current
+        .map(|host| SocketAddr::new(host, CLIENT_PORT).to_string())
+        .collect();
+    for published in member.client_urls.iter().map(|url| endpoint(url)) {
+        if !all.contains(&published) {
+            all.push(published);
+        }
+    }
+    all
 }

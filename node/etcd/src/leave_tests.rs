@@ -216,3 +216,19 @@ async fn member_advertises_other_urls_only_when_they_differ() {
     let expected = r#"update 2 ["https://10.0.0.9:2380", "https://10.0.0.2:2380"]"#;
     assert_eq!(updates, [expected]);
 }
+
+#[test]
+fn current_addresses_of_a_member_come_before_published_ones() {
+    let moved = pb::Member {
+        peer_ur_ls: vec!["https://10.0.0.9:2380".to_owned()],
+        ..member(1, "cp-1", "10.0.0.1")
+    };
+    let hosts = crate::Member::from(moved).hosts().into_iter();
+    let hosts: Vec<String> = hosts.map(|host| host.to_string()).collect();
+    assert_eq!(hosts, ["10.0.0.9", "10.0.0.1"]);
+    let same = crate::Member::from(member(1, "cp-1", "[fd00::1]"));
+    assert_eq!(
+        same.hosts(),
+        ["fd00::1".parse::<std::net::IpAddr>().unwrap()]
+    );
+}

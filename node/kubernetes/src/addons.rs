@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use corten_config::Document;
-use corten_config::images::POLICIES;
+use corten_config::images::{POLICIES, POLICIES_NAME};
 use corten_config::kinds::{KubeFlannelCNIConfig, KubeProxyConfig};
 use corten_config::v1alpha1;
 use corten_manifests::{Flannel, Resources};
@@ -11,6 +11,7 @@ use corten_values::{Object, quantity};
 use serde_json::{Value, json};
 
 use crate::extra::{merge, with_kind};
+use crate::images::usual;
 
 /// Default backend of flannel, with its port.
 const BACKEND: (&str, u16) = ("vxlan", 4789);
@@ -53,7 +54,7 @@ impl Addons {
 fn flannel(document: &Document) -> Flannel {
     let policies = |wanted: Option<bool>| {
         let wanted = wanted.unwrap_or_default();
-        wanted.then(|| POLICIES.to_string())
+        wanted.then(|| usual(document, POLICIES_NAME, POLICIES))
     };
     if let Some(own) = document.all::<KubeFlannelCNIConfig>().next() {
         let extra = own.backend_extra_config.as_ref().map(Object::json);
@@ -119,5 +120,23 @@ pub(crate) fn resources(own: &v1alpha1::Resources, usual: [(&str, &str); 2]) -> 
     Resources {
         requests,
         limits: own.limits.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn program_that_enforces_policies_is_bundled_with_a_bundled_kubelet() {
+        let mut document = crate::tests::patched(
+            "cluster: {network: {cni: {name: flannel, flannel: {kubeNetworkPoliciesEnabled: true}}}}",
+        );
+        let image = |document: &Document| Addons::of(document).flannel.policies_image;
+        assert_eq!(image(&document), Some(POLICIES.to_string()));
+        let kubelet = "images.corten.internal/kubelet:v1.37.2".to_owned();
+        document.machine.kubelet.image = Some(kubelet);
+        let bundled = "images.corten.internal/kube-network-policies:v1.1.1";
+        assert_eq!(image(&document).as_deref(), Some(bundled));
     }
 }

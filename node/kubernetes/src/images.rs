@@ -55,10 +55,7 @@ pub(crate) fn images(document: &Document) -> Result<Images, Missing> {
         None => old_dns.and_then(|dns| dns.image.clone()),
     };
     let runs_flannel = network_plugin(document) == CniName::Flannel;
-    let usual = |name: &str, upstream: Upstream| {
-        let bundled = bundled(name).filter(|_| document.uses_bundled_images());
-        bundled.unwrap_or_else(|| upstream.to_string())
-    };
+    let usual = |name, upstream| usual(document, name, upstream);
     let etcd = cluster.etcd.as_ref().and_then(|etcd| etcd.image.clone());
     Ok(Images {
         etcd: etcd.unwrap_or_else(|| usual("etcd", ETCD)),
@@ -88,6 +85,12 @@ pub(crate) fn images(document: &Document) -> Result<Images, Missing> {
         dns: runs_dns.then(|| dns.unwrap_or_else(|| usual("coredns", COREDNS))),
         flannel: runs_flannel.then(|| usual("flannel", FLANNEL)),
     })
+}
+
+/// The image of a component without an image in the config: the bundled one beside a bundled kubelet.
+pub(crate) fn usual(document: &Document, name: &str, upstream: Upstream) -> String {
+    let bundled = bundled(name).filter(|_| document.uses_bundled_images());
+    bundled.unwrap_or_else(|| upstream.to_string())
 }
 
 /// The network plugin that the config brings.

@@ -36,11 +36,46 @@ const NO_MEMBER: &str = "this node has no etcd member: only a control plane node
 
 /// A client of this node's member, with the certificate in `secrets`.
 pub(super) async fn connect(secrets: &Path) -> Result<Client, Status> {
-    let tls = Tls::read(secrets).map_err(|_| Status::failed_precondition(NO_MEMBER))?;
-    let endpoint = format!("127.0.0.1:{CLIENT_PORT}");
-    Client::connect(&[endpoint], &tls, PATIENCE)
-        .await
-        .map_err(|error| refused(&error))
+    let tls = read_tls(secrets)?;
+    let client = Client::connect(&[own()], &tls, PATIENCE).await;
+    client.map_err(|error| refused(&error))
+}
+
+/// Asks this node's member or, if it cannot say anything about the cluster, the first of `others` that answers.
+pub(super) async fn ask_cluster<T, F>(
+    secrets: &Path,
+    others: &[String],
+    ask: impl Fn(Client) -> F,
+) -> Result<T, Status>
+where
+    F: Future<Output = Result<T, EtcdError>>,
+{
+    let tls = read_tls(secrets)?;
+    let own = match Client::connect(&[own()], &tls, PATIENCE).await {
+        Ok(own) => ask(own).await,
+        Err(error) => Err(error),
+    };
+    let answer = match own {
+        Err(error) if is_outside(&error) && !others.is_empty() => {
+            let other = Client::connect(others, &tls, PATIENCE).await;
+            ask(other.map_err(|error| refused(&error))?).await
+        }
+        answer => answer,
+    };
+    answer.map_err(|error| refused(&error))
+}
+
+/// Whether the asked member does not run, or has not joined yet.
+fn is_outside(error: &EtcdError) -> bool {
+    matches!(error, EtcdError::Connect(_)) || error.refusal() == Some(Refusal::OfALearner)
+}
+
+fn read_tls(secrets: &Path) -> Result<Tls, Status> {
+    Tls::read(secrets).map_err(|_| Status::failed_precondition(NO_MEMBER))
+}
+
+fn own() -> String {
+    format!("127.0.0.1:{CLIENT_PORT}")
 }
 
 /// Maps an etcd error to a status by what the caller can do about it.
@@ -55,22 +90,25 @@ pub(super) fn refused(error: &EtcdError) -> Status {
     }
 }
 
-pub(super) async fn members(
+pub(super) async fn members(client: &Client) -> Result<api::EtcdMemberListResponse, EtcdError> {
+    client.members().await.map(listed)
+}
+
+pub(super) async fn local_members(
     client: &Client,
-    request: &api::EtcdMemberListRequest,
 ) -> Result<api::EtcdMemberListResponse, EtcdError> {
-    let members = if request.query_local {
-        client.local_members().await?
-    } else {
-        client.members().await?
-    };
+    client.local_members().await.map(listed)
+}
+
+fn listed(members: Vec<Member>) -> api::EtcdMemberListResponse {
     let members = api::EtcdMembers {
         metadata: None,
         legacy_members: members.iter().map(|member| member.name.clone()).collect(),
         members: members.into_iter().map(shown).collect(),
     };
-    let messages = vec![members];
-    Ok(api::EtcdMemberListResponse { messages })
+    api::EtcdMemberListResponse {
+        messages: vec![members],
+    }
 }
 
 fn shown(member: Member) -> api::EtcdMember {

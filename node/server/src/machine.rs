@@ -64,6 +64,16 @@ impl Machine {
             .map(Response::new)
             .map_err(|error| etcd::refused(&error))
     }
+
+    /// Calls any etcd member of the cluster, this node's first.
+    pub(super) async fn any_etcd<T, F>(&self, ask: impl Fn(Client) -> F) -> Answer<T>
+    where
+        F: Future<Output = Result<T, EtcdError>>,
+    {
+        let others = corten_credentials::etcd::others(self.node.store());
+        let answer = etcd::ask_cluster(&self.paths.etcd_secrets, &others, ask).await;
+        answer.map(Response::new)
+    }
 }
 
 /// Whether the request is for a log of the previous boot.

@@ -319,7 +319,12 @@ impl MachineService for Machine {
         request: Request<api::EtcdMemberListRequest>,
     ) -> Answer<api::EtcdMemberListResponse> {
         let request = request.into_inner();
-        self.etcd(async |etcd| etcd::members(&etcd, &request).await)
+        if request.query_local {
+            return self
+                .etcd(async |etcd| etcd::local_members(&etcd).await)
+                .await;
+        }
+        self.any_etcd(|etcd| async move { etcd::members(&etcd).await })
             .await
     }
 
@@ -328,7 +333,8 @@ impl MachineService for Machine {
         request: Request<api::EtcdRemoveMemberByIdRequest>,
     ) -> Answer<api::EtcdRemoveMemberByIdResponse> {
         let id = request.into_inner().member_id;
-        self.etcd(async |etcd| etcd::remove(&etcd, id).await).await
+        self.any_etcd(|etcd| async move { etcd::remove(&etcd, id).await })
+            .await
     }
 
     async fn etcd_leave_cluster(

@@ -19,6 +19,7 @@ use corten_kubernetes::{ControlPlane, ETCD_UID, Facts, Settings};
 use corten_resources::Typed;
 use corten_resources::controller::with_causes as describe;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_supervisor::ServiceSpec;
 use corten_supervisor::kubernetes::{ETCD, etcd_service};
 use corten_supervisor::supervisor::Supervisor;
 use corten_supervisor::view::Control;
@@ -28,6 +29,7 @@ use corten_types::kubernetes::Nodename;
 use corten_types::network::{AddressStatus, HostnameStatus, NodeAddress};
 use corten_types::secrets::{Endpoint, PemPair};
 use corten_types::secrets_kubernetes::EtcdCerts;
+use corten_volumes::Progress;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_blocking;
@@ -37,6 +39,7 @@ use super::etcd_data::{END, clear, empty, restore, verify};
 use super::join::join;
 use super::prism::known;
 use super::settings::{args as shown_args, show};
+use super::volume::lacks_volume;
 use super::{Complaints, facts, time_is_known};
 
 /// Retry interval after a failure.
@@ -57,6 +60,8 @@ pub(super) struct Etcd {
     pub(super) config: watch::Receiver<Option<Document>>,
     /// The last order.
     pub(super) orders: watch::Receiver<Option<Order>>,
+    /// Progress of the node's own volumes.
+    pub(super) volumes: watch::Receiver<Progress>,
     pub(super) supervisor: Option<Supervisor>,
 }
 
@@ -84,10 +89,13 @@ struct Made {
     started: Option<Started>,
 }
 
-/// How the member was started. Other arguments would restart it.
+/// How the member was started. It restarts for other addresses alone: all other arguments and its image wait for its next
+/// start, because one config may reach all members at once.
 #[derive(Debug, Clone)]
 struct Started {
     start: Start,
+    /// Its name.
+    name: String,
     /// Subnets from which the config selects the listen addresses.
     subnets: Vec<String>,
     addresses: Addresses,
@@ -176,13 +184,16 @@ impl Controller for Etcd {
             let (Some(mut facts), true) = (facts(context)?, time_is_known(context)?) else {
                 continue;
             };
-            // A certificate need not change each time that this node gets or loses a shared address.
             let shared = shared(&config);
             facts.reachable.retain(|address| !shared.contains(address));
+            // The certificates always have the shared addresses: they need not change each time that this node gets or
+            // loses one, and the kernel may choose one as the source of a connection to another member.
+            let mut certified = facts.clone();
+            certified.reachable.extend(shared);
             let others = known(context)?;
             context.start_outputs();
             show(context, EtcdSpec::ID, spec(&config, &facts))?;
-            if let Err(why) = prepare(&config, facts.clone(), &mut made.certificates) {
+            if let Err(why) = prepare(&config, certified, &mut made.certificates) {
                 complaints.say(ETCD, &why);
                 continue;
             }
@@ -226,7 +237,13 @@ impl Etcd {
         others.retain(|other| !own(other));
         let secrets = Path::new(HOST_SECRETS).join(ETCD);
         let data = Path::new(DATA);
-        let is_first = made.started.is_none();
+        // A member that has not begun to join has its name in the plan of the join.
+        if has_other_name(made.started.as_ref(), &facts.hostname) && !has_data(data) {
+            made.started = None;
+        }
+        if let (None, Some(why)) = (&made.started, lacks_volume(&self.volumes.borrow())) {
+            return Err(why);
+        }
         let start = match (&made.started, order) {
             (_, Some(Order::Leave(_))) => return Ok(()),
             (Some(started), _) => started.start.clone(),
@@ -268,16 +285,18 @@ impl Etcd {
             Some(started) => started.moved(subnets, &addresses, &assigned),
             None => Started {
                 start,
+                name: facts.hostname.clone(),
                 subnets,
                 addresses,
             },
         };
         let args = args(&facts, &started.addresses, &started.start, &own_args);
-        supervisor.declare(etcd_service(&image, args));
-        if is_first {
-            // An unchanged declaration does not start a member anew that has left.
-            supervisor.start(ETCD);
-        }
+        declare(
+            supervisor,
+            etcd_service(&image, args),
+            made.started.as_ref(),
+            &started,
+        );
         made.started = Some(started);
         Ok(())
     }
@@ -307,6 +326,29 @@ impl Etcd {
         }
         clear(Path::new(DATA))
     }
+}
+
+/// Declares the member, which runs as `before` so far.
+fn declare(
+    supervisor: &Supervisor,
+    service: ServiceSpec,
+    before: Option<&Started>,
+    started: &Started,
+) {
+    match before {
+        Some(before) if before.addresses == started.addresses => supervisor.declare_next(service),
+        Some(_) => supervisor.declare(service),
+        None => {
+            supervisor.declare(service);
+            // An unchanged declaration does not start a member anew that has left.
+            supervisor.start(ETCD);
+        }
+    }
+}
+
+/// Whether a member was to join with another name.
+fn has_other_name(started: Option<&Started>, name: &str) -> bool {
+    started.is_some_and(|one| matches!(one.start, Start::Join(_)) && one.name != name)
 }
 
 /// All addresses of links. Where `address` is the peer's, `local` is the node's own.

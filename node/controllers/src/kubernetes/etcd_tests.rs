@@ -51,6 +51,7 @@ fn subnets() -> Vec<String> {
 fn started(listen: &[&str]) -> Started {
     Started {
         start: Start::Resume,
+        name: "a".to_owned(),
         subnets: subnets(),
         addresses: at(listen),
     }
@@ -105,6 +106,18 @@ fn member_moves_when_the_config_selects_other_listen_addresses() {
     assert_eq!(again.addresses, moved.addresses);
 }
 
+#[test]
+fn only_a_member_that_is_to_join_is_planned_anew_under_another_name() {
+    let joins = Started {
+        start: Start::Join(Vec::new()),
+        ..started(&["10.0.0.1"])
+    };
+    assert!(has_other_name(Some(&joins), "b"));
+    assert!(!has_other_name(Some(&joins), "a"));
+    assert!(!has_other_name(Some(&started(&["10.0.0.1"])), "b"));
+    assert!(!has_other_name(None, "b"));
+}
+
 #[tokio::test]
 async fn restoration_is_interrupted_by_another_config_or_an_order() {
     let config = || corten_base::sample::config("", "");
@@ -113,6 +126,7 @@ async fn restoration_is_interrupted_by_another_config_or_an_order() {
     let mut etcd = Etcd {
         config: config_seen,
         orders: orders_seen,
+        volumes: watch::channel(Progress::Settled).1,
         supervisor: None,
     };
     let own = config();

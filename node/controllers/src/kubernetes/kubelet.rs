@@ -33,11 +33,13 @@ use corten_types::network::{HostnameStatus, NodeAddress};
 use corten_types::network_names::ResolverStatus;
 use corten_types::runtime::{KernelCmdline, Service};
 use corten_values::Secret;
+use corten_volumes::Progress;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
 use super::settings::{credentials, mounts};
+use super::volume::lacks_volume;
 use super::{Complaints, extra_pods, facts, kubelet_state, next_within, time_is_known};
 
 /// File that becomes `/etc/resolv.conf` in pods that do not use cluster DNS. The node's own file names a cache on
@@ -58,6 +60,8 @@ const LOOK: Duration = Duration::from_secs(60 * 60);
 #[derive(Debug, Clone)]
 pub(super) struct Kubelet {
     pub(super) config: watch::Receiver<Option<Document>>,
+    /// Progress of the node's own volumes, which is over before containerd starts.
+    pub(super) volumes: watch::Receiver<Progress>,
     pub(super) supervisor: Option<Supervisor>,
 }
 
@@ -116,6 +120,10 @@ impl Controller for Kubelet {
             // Until containerd has started, the kubelet's directory is the image's and read-only.
             let runtime = context.get::<Service>(CONTAINERD)?;
             if !runtime.is_some_and(|service| service.healthy) {
+                continue;
+            }
+            if let Some(why) = lacks_volume(&self.volumes.borrow()) {
+                complaints.say(KUBELET, &why);
                 continue;
             }
             // A certificate gets its dates from the clock.

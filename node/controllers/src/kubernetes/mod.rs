@@ -21,6 +21,7 @@ mod settings;
 mod shared_address;
 mod static_pods;
 mod status;
+mod volume;
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -59,6 +60,7 @@ pub(super) fn add(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphE
     runtime.add(etcd::Etcd {
         config: config.clone(),
         orders: sources.cluster.clone(),
+        volumes: sources.volumes.clone(),
         supervisor: sources.supervisor.clone(),
     })?;
     runtime.add(control_plane::ControlPlanes {
@@ -78,6 +80,7 @@ pub(super) fn add(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphE
     runtime.add(static_pods::Server)?;
     runtime.add(kubelet::Kubelet {
         config: config.clone(),
+        volumes: sources.volumes.clone(),
         supervisor: sources.supervisor.clone(),
     })?;
     runtime.add(manifests::Manifests {

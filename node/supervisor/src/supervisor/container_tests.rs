@@ -220,6 +220,32 @@ async fn equal_declaration_keeps_the_container_and_a_changed_one_restarts_it() {
 }
 
 #[tokio::test]
+async fn declaration_for_the_next_start_leaves_the_container_alone_until_then() {
+    let world = world();
+    world.supervisor.declare_next(spec("x"));
+    world.until_up("x").await;
+    let other = ServiceSpec {
+        oom_score_adj: 7,
+        ..spec("x")
+    };
+    world.supervisor.declare_next(other.clone());
+    world.supervisor.answers().await;
+    let score = || {
+        world
+            .fake
+            .change(|state| state.running["x"].0.oom_score_adj)
+    };
+    assert_ne!(score(), 7);
+    let restarted = world.supervisor.control("x", Control::Restart);
+    restarted.await.unwrap();
+    assert_eq!(score(), 7);
+    // It runs as declared now.
+    world.supervisor.declare(other);
+    world.supervisor.answers().await;
+    assert_eq!(world.fake.change(|state| state.made), 2);
+}
+
+#[tokio::test]
 async fn a_start_that_hangs_can_be_stopped() {
     let world = world();
     world.fake.change(|state| state.hangs = true);

@@ -72,6 +72,7 @@ enum Order {
     Start(Id),
     Stop(Id),
     Declare(Box<ServiceSpec>),
+    DeclareNext(Box<ServiceSpec>),
     Forget(Id),
     Control(control::Request),
     Condition(Condition, Result<(), String>),
@@ -119,6 +120,7 @@ impl std::fmt::Debug for Order {
             Order::Start(_) => "Start",
             Order::Stop(_) => "Stop",
             Order::Declare(_) => "Declare",
+            Order::DeclareNext(_) => "DeclareNext",
             Order::Forget(_) => "Forget",
             Order::Control(_) => "Control",
             Order::Condition(..) => "Condition",
@@ -184,6 +186,12 @@ impl Supervisor {
     pub fn declare(&self, spec: ServiceSpec) {
         let spec = fitted(spec, Mode::now());
         let _ = self.orders.send(Order::Declare(Box::new(spec)));
+    }
+
+    /// Changes how a service runs from its next start on. A new service starts.
+    pub fn declare_next(&self, spec: ServiceSpec) {
+        let spec = fitted(spec, Mode::now());
+        let _ = self.orders.send(Order::DeclareNext(Box::new(spec)));
     }
 
     /// Stops the service and removes it once it has ended, unless it is declared again meanwhile.

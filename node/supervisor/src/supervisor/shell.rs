@@ -80,6 +80,7 @@ impl Shell {
             Order::Start(_)
             | Order::Stop(_)
             | Order::Declare(_)
+            | Order::DeclareNext(_)
             | Order::Forget(_)
             | Order::Control(_)
             | Order::Run(_)
@@ -89,6 +90,7 @@ impl Shell {
                 self.controls.push(request);
             }
             Order::Declare(spec) => self.declare(*spec),
+            Order::DeclareNext(spec) => self.declare_next(*spec),
             Order::Forget(id) => self.forget(&id),
             Order::Condition(condition, holds) => self.learn(condition, holds),
             Order::Run(job) => self.tools.start(job, &self.places),
@@ -141,6 +143,15 @@ impl Shell {
             Some(_) => return,
         };
         self.happened(&id, event);
+    }
+
+    /// As [`Shell::declare`], but a service that runs goes on as it is until its next start.
+    fn declare_next(&mut self, spec: ServiceSpec) {
+        let mut services = self.services.iter_mut();
+        match services.find(|service| service.spec.id == spec.id && !service.leaves) {
+            Some(service) if service.state != State::Initialized => service.spec = spec,
+            _ => self.declare(spec),
+        }
     }
 
     fn forget(&mut self, id: &str) {

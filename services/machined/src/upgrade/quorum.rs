@@ -1,6 +1,5 @@
 //! Checks that etcd keeps its quorum without this node's member, before a call takes the node away.
 
-use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -166,13 +165,8 @@ fn keeps_quorum(voters: usize, healthy_others: usize, absence: Absence) -> bool 
 
 /// Checks that a member is healthy. The error is the member's name.
 async fn answers(secrets: &Path, member: &Member) -> Result<(), String> {
-    let host = |url: &String| {
-        let uri: http::Uri = url.parse().ok()?;
-        uri.host()?.trim_matches(['[', ']']).parse::<IpAddr>().ok()
-    };
-    let addresses: Vec<IpAddr> = member.client_urls.iter().filter_map(host).collect();
     let asked = async {
-        let client = connect(secrets, &addresses).await?;
+        let client = connect(secrets, &member.hosts()).await?;
         client.health().await.map_err(|error| describe(&error))
     };
     match timeout(ANSWER, asked).await {
