@@ -1,6 +1,7 @@
 //! The documents of a platform, and the problems found in them.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
@@ -14,7 +15,7 @@ use crate::json::Json;
 use crate::links;
 use crate::notes::Notes;
 use crate::text::{is_line, is_segment};
-use crate::user_data;
+use crate::user_data::{self, holds_no_config};
 
 /// A document of a platform.
 #[derive(Clone, PartialEq, Eq)]
@@ -82,6 +83,7 @@ pub struct Given<'a> {
     /// Cards of the machine, for platforms that refer to the first one.
     pub cards: &'a [Card],
     notes: Notes,
+    unusable: RefCell<Option<String>>,
 }
 
 impl<'a> Given<'a> {
@@ -92,6 +94,7 @@ impl<'a> Given<'a> {
             documents,
             cards,
             notes: Notes::default(),
+            unusable: RefCell::default(),
         }
     }
 
@@ -180,10 +183,27 @@ impl<'a> Given<'a> {
 
     /// Reads a machine config from a document.
     pub(crate) fn config(&self, name: &str) -> Option<Vec<u8>> {
-        user_data::decode(self.bytes(name)).unwrap_or_else(|why| {
-            self.note(self.place(name), &why);
+        self.decoded(self.place(name), "", self.bytes(name))
+    }
+
+    /// Decodes a machine config. `place` and `field`, which ends in a blank, name it in the report of a problem.
+    pub(crate) fn decoded(&self, place: &str, field: &str, bytes: &[u8]) -> Option<Vec<u8>> {
+        user_data::decode(bytes).unwrap_or_else(|why| {
+            let why = format!("{field}{why}");
+            if holds_no_config(bytes) {
+                self.note(place, &why);
+            } else {
+                self.lose_config(place, &why);
+            }
             None
         })
+    }
+
+    /// Reports that a document cannot be used that has, or may have, the machine config.
+    pub(crate) fn lose_config(&self, place: &str, why: &str) {
+        self.note(place, why);
+        let mut unusable = self.unusable.borrow_mut();
+        unusable.get_or_insert_with(|| format!("{place}: {why}"));
     }
 
     /// Reads a cloud-init `network-config`, of either version.
@@ -228,7 +248,9 @@ impl<'a> Given<'a> {
             self.note(place, &format!("the network {problem}"));
             network.seed = SeedNetwork::default();
         }
+        let unusable = self.unusable.borrow().clone();
         Instance {
+            unusable: unusable.filter(|_| config.is_none()),
             config,
             metadata,
             network,

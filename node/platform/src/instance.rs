@@ -11,8 +11,10 @@ use crate::text::is_line;
 /// Everything that a platform provides to a machine.
 #[derive(Clone, Default, PartialEq)]
 pub struct Instance {
-    /// Machine config; absent if the user data are empty or for another system.
+    /// Machine config; absent if the user data are empty, for cloud-init, or unusable.
     pub config: Option<Vec<u8>>,
+    /// Reason why data that are, or may be, a machine config are unusable. Only without a config.
+    pub unusable: Option<String>,
     /// Identity of the machine.
     pub metadata: Metadata,
     /// Network of the machine.
@@ -24,6 +26,7 @@ impl fmt::Debug for Instance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Instance")
             .field("config", &self.config.as_ref().map(Vec::len))
+            .field("unusable", &self.unusable)
             .field("metadata", &self.metadata)
             .field("network", &self.network)
             .finish()

@@ -37,3 +37,4 @@ pub use request::{Platform, Request, Volume};
 pub use round::Local;
 pub use route::await_route;
 pub use udf::Udf;
+pub use user_data::holds_no_config;

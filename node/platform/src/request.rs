@@ -60,7 +60,7 @@ pub enum Value {
 pub struct Volume {
     /// Possible labels of the volume. Without any, it is a disc in a drive, with one of the files.
     pub labels: &'static [&'static str],
-    /// Names of documents, and their files on the volume.
+    /// Names of documents, and their files on the volume. The first one holds the machine config.
     pub files: &'static [(&'static str, &'static str)],
     /// Use of the documents.
     pub role: Role,
@@ -99,6 +99,18 @@ pub enum Method {
     Post,
 }
 
+/// Whether a machine may lack a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// Every machine has it.
+    Always,
+    /// A machine may lack it. After three failed rounds, an unavailable one counts as absent.
+    Maybe,
+    /// The machine config. A machine may lack it, but only the platform's answer says so: while the node needs a
+    /// config, an unavailable one never counts as absent, because a node without a config serves any client.
+    Config,
+}
+
 /// One request to a metadata service.
 #[derive(Debug, Clone)]
 pub struct Request {
@@ -110,8 +122,8 @@ pub struct Request {
     pub method: Method,
     /// Headers in addition to the platform's.
     pub headers: Headers,
-    /// Whether the document is optional.
-    pub may_be_absent: bool,
+    /// Whether a machine may lack the document.
+    pub need: Need,
     /// Whether the source port must be privileged, as the platform's proof that root asks.
     pub from_low_port: bool,
 }
@@ -124,7 +136,7 @@ impl Request {
             path: Cow::Borrowed(path),
             method: Method::Get,
             headers: &[],
-            may_be_absent: false,
+            need: Need::Always,
             from_low_port: false,
         }
     }
@@ -132,7 +144,14 @@ impl Request {
     /// A document that a machine may lack.
     pub(crate) const fn optional(document: &'static str, path: &'static str) -> Request {
         let mut request = Request::needed(document, path);
-        request.may_be_absent = true;
+        request.need = Need::Maybe;
+        request
+    }
+
+    /// The machine config of machines that have one.
+    pub(crate) const fn config(document: &'static str, path: &'static str) -> Request {
+        let mut request = Request::needed(document, path);
+        request.need = Need::Config;
         request
     }
 

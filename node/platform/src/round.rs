@@ -6,9 +6,10 @@ use tokio::task::spawn_blocking;
 
 use crate::client::{Client, LARGEST, Question};
 use crate::documents::{Documents, Given};
-use crate::request::{Headers, Method, Platform, Request, Role, Value, Volume};
+use crate::request::{Headers, Method, Need, Platform, Request, Role, Value, Volume};
 
 /// From this round on, an unavailable optional document counts as absent, and a volume replaces its platform's service.
+/// The machine config is not such a document ([`Need::Config`]).
 const GIVE_UP: u32 = 3;
 /// Request limit of one round; a list of tags needs many.
 const MOST_QUESTIONS: usize = 160;
@@ -31,6 +32,9 @@ pub trait Local: Send + Sync + 'static {
     /// # Errors
     /// The machine does not run on VMware, or the hypervisor does not answer.
     fn guestinfo(&self, key: &str) -> Result<Option<Vec<u8>>, String>;
+
+    /// Whether the node has no machine config yet.
+    fn needs_config(&self) -> bool;
 }
 
 /// Sources of a platform's documents.
@@ -83,7 +87,10 @@ pub(crate) async fn ask(
         ask_service(platform, sources, stage, &mut round).await?;
         return Ok(round);
     };
-    let missing = match read_volume(volume, sources, &mut round).await {
+    let read = read_volume(volume, sources, &mut round).await;
+    // The config may be on the volume that cannot be read.
+    let is_in_doubt = read.is_err() && sources.local.needs_config();
+    let missing = match read {
         Ok(true) => None,
         Ok(false) => Some(format!("there is no {}", volume.shown())),
         Err(error) => Some(error),
@@ -93,6 +100,7 @@ pub(crate) async fn ask(
             return Ok(round);
         };
         return match ask_service(platform, sources, stage, &mut round).await {
+            Ok(()) if is_in_doubt && !has_config(platform, &round.documents) => Err(why),
             Ok(()) => Ok(round),
             Err(error) if error.is_empty() => Err(why),
             Err(error) => Err(format!("{why}; {error}")),
@@ -104,7 +112,7 @@ pub(crate) async fn ask(
         documents.any(|document| !document.trim().is_empty())
     };
     match (answer, missing) {
-        (Ok(()), Some(why)) if stage.awaits_volume() && !has_one() => {
+        (Ok(()), Some(why)) if (stage.awaits_volume() || is_in_doubt) && !has_one() => {
             Err(format!("it has no config, and {why}"))
         }
         (Ok(()), _) => Ok(round),
@@ -164,9 +172,12 @@ async fn read_volume(
         return Ok(false);
     };
     let shown = volume.shown();
-    for ((name, file), bytes) in volume.files.iter().zip(found) {
+    for (at, ((name, file), bytes)) in volume.files.iter().zip(found).enumerate() {
         let place = format!("{shown}: {file}");
         match bytes {
+            Some(bytes) if bytes.len() > LARGEST && at == 0 && sources.local.needs_config() => {
+                return Err(format!("{place}: is larger than {} KiB", LARGEST >> 10));
+            }
             Some(bytes) if bytes.len() > LARGEST => {
                 let note = format!("{place}: is larger than {} KiB", LARGEST >> 10);
                 round.notes.push(note);
@@ -207,6 +218,7 @@ async fn ask_base(
     round: &mut Round,
 ) -> Result<(), String> {
     let mut asked = 0;
+    let mut without_config = Ok(());
     let mut waiting = platform.requests.to_vec();
     let mut known: Vec<String> = Vec::new();
     while !waiting.is_empty() {
@@ -216,16 +228,24 @@ async fn ask_base(
                 let note =
                     format!("{base}: more than {MOST_QUESTIONS} documents; the rest is not read");
                 round.notes.push(note);
-                return Ok(());
+                return without_config;
             }
             known.push(request.document.to_string());
             let url = format!("{base}{}", request.path);
             let answer = ask_one(platform, &url, &request, sources, &round.documents).await;
             match answer {
                 Ok(Some(bytes)) => round.documents.insert(&request.document, url, bytes),
-                Ok(None) if request.may_be_absent => {}
+                Ok(None) if request.need != Need::Always => {}
                 Ok(None) => return Err(format!("{url}: the answer is 404")),
-                Err(why) if request.may_be_absent && stage.gives_up() => {
+                // The other documents go with the config of a volume that replaces this service.
+                Err(why)
+                    if request.need == Need::Config
+                        && stage.gives_up()
+                        && sources.local.needs_config() =>
+                {
+                    without_config = Err(format!("{url}: {why}"));
+                }
+                Err(why) if request.need != Need::Always && stage.gives_up() => {
                     round
                         .notes
                         .push(format!("{url}: {why}; going on without it"));
@@ -236,7 +256,7 @@ async fn ask_base(
         waiting = (platform.more)(&round.documents);
         waiting.retain(|request| !known.iter().any(|name| *name == request.document));
     }
-    Ok(())
+    without_config
 }
 
 async fn ask_one(

@@ -36,6 +36,8 @@ pub(crate) struct Script {
     volume: Option<BTreeMap<String, Vec<u8>>>,
     guestinfo: BTreeMap<String, Vec<u8>>,
     is_elsewhere: bool,
+    is_unreadable: bool,
+    has_config: bool,
     cards: Vec<Card>,
     asked: Vec<String>,
 }
@@ -84,6 +86,18 @@ impl Script {
     /// Makes the machine no VMware guest.
     pub(crate) fn without_guestinfo(mut self) -> Script {
         self.is_elsewhere = true;
+        self
+    }
+
+    /// Makes the volume one that cannot be read.
+    pub(crate) fn with_unreadable_volume(mut self) -> Script {
+        self.is_unreadable = true;
+        self
+    }
+
+    /// Makes the node one that has a machine config already.
+    pub(crate) fn with_config(mut self) -> Script {
+        self.has_config = true;
         self
     }
 
@@ -167,6 +181,9 @@ impl Script {
 
 impl Local for Script {
     fn volume(&self, _: &[&str], files: &[&str]) -> Result<Option<Vec<Option<Vec<u8>>>>, String> {
+        if self.is_unreadable {
+            return Err("the disc is scratched".to_owned());
+        }
         let found = self.volume.as_ref();
         Ok(found.map(|volume| {
             files
@@ -181,6 +198,10 @@ impl Local for Script {
             return Err("this machine is not a VMware guest".to_owned());
         }
         Ok(self.guestinfo.get(key).cloned())
+    }
+
+    fn needs_config(&self) -> bool {
+        !self.has_config
     }
 }
 

@@ -12,6 +12,7 @@ use crate::client::{Client, LARGEST, is_local};
 use crate::documents::{Documents, Given};
 use crate::follow::{News, Pace, follow};
 use crate::platforms::{PLATFORMS, find};
+use crate::request::Need;
 use crate::round::{self, Stage};
 use crate::testing::{Reply, Script};
 
@@ -144,6 +145,82 @@ async fn failing_optional_document_is_skipped_after_a_bounded_time() {
     assert_eq!(before.len(), 3, "{before:?}");
     assert_eq!(before[2], left_out);
     assert!(instance.config.is_some());
+}
+
+#[tokio::test]
+async fn unavailable_machine_config_never_counts_as_absent() {
+    for reply in [
+        Reply::Status(500),
+        Reply::Status(429),
+        Reply::Raw(Vec::new()),
+        Reply::Silence,
+    ] {
+        let script = script().reply("GET /hetzner/v1/userdata", reply.clone());
+        let (mut news, shared) = heard(&script, Duration::from_millis(200)).await;
+        for _ in 0..6 {
+            let News::Waiting(what) = next(&mut news).await else {
+                panic!("{reply:?}");
+            };
+            assert!(what.starts_with(&format!("{BASE}/userdata: ")), "{what}");
+        }
+        // Nor does the failure of another optional document delay it.
+        let network = "GET /hetzner/v1/metadata/network-config";
+        let whole = shared.lock().unwrap().clone();
+        *shared.lock().unwrap() = whole
+            .get("/hetzner/v1/userdata", "machine: {}")
+            .reply(network, Reply::Status(500));
+        let (instance, _) = said(&mut news).await;
+        assert_eq!(instance.config.as_deref(), Some(b"machine: {}".as_slice()));
+    }
+}
+
+#[tokio::test]
+async fn unavailable_user_data_delay_no_metadata_of_a_node_with_a_config() {
+    let script = script()
+        .reply("GET /hetzner/v1/userdata", Reply::Status(500))
+        .with_config();
+    let (mut news, _) = heard(&script, Duration::from_secs(5)).await;
+    let (instance, before) = said(&mut news).await;
+    let left_out = format!("{BASE}/userdata: the answer is 500; going on without it");
+    assert_eq!((before.len(), &before[2]), (3, &left_out));
+    assert_eq!(instance.metadata.instance_id, "42");
+}
+
+#[tokio::test]
+async fn user_data_are_absent_unusable_or_the_config() {
+    let cut: &[u8] = &[0x1f, 0x8b, 8, 0];
+    let base64 = b"I2Nsb3VkLWNvbmZpZwo=";
+    for (reply, has_config, is_unusable) in [
+        (Reply::Status(404), false, false),
+        (Reply::Status(204), false, false),
+        (Reply::Body(b" \n".to_vec()), false, false),
+        (Reply::Body(b"#cloud-config\n".to_vec()), false, false),
+        (Reply::Body(base64.to_vec()), false, false),
+        (Reply::Body(b"#!/bin/sh\n".to_vec()), false, true),
+        (Reply::Body(cut.to_vec()), false, true),
+        (Reply::Body(b"machine: {}".to_vec()), true, false),
+    ] {
+        let script = script().reply("GET /hetzner/v1/userdata", reply.clone());
+        let (instance, notes) = script.ask(find("hcloud").unwrap()).await;
+        let found = (instance.config.is_some(), instance.unusable.is_some());
+        assert_eq!(found, (has_config, is_unusable), "{reply:?}");
+        assert!(instance.unusable.iter().all(|why| notes.contains(why)));
+    }
+}
+
+#[test]
+fn every_metadata_service_has_one_document_for_the_config() {
+    for platform in PLATFORMS {
+        let requests = platform.requests.iter();
+        let configs = requests.filter(|request| request.need == Need::Config);
+        let names: Vec<&str> = configs.map(|request| &*request.document).collect();
+        let expected: &[&str] = if platform.bases.is_empty() {
+            &[]
+        } else {
+            &["user-data"]
+        };
+        assert_eq!(names, expected, "{}", platform.name);
+    }
 }
 
 #[tokio::test]

@@ -21,6 +21,17 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Option<Vec<u8>>, String> {
     checked(unwrap(bytes)?)
 }
 
+/// Whether the data are empty or for cloud-init. Clouds and hypervisors add such data to machines by themselves, so no
+/// operator need have a config there.
+#[must_use]
+pub fn holds_no_config(bytes: &[u8]) -> bool {
+    unwrap(bytes).is_ok_and(|bytes| {
+        let text = String::from_utf8_lossy(&bytes);
+        let text = text.trim_start_matches('\u{feff}').trim();
+        text.is_empty() || text.starts_with("#cloud-config")
+    })
+}
+
 /// Removes all encodings.
 ///
 /// # Errors

@@ -19,7 +19,7 @@ pub(super) const PLATFORM: Platform = Platform {
             "/token",
             &[("Metadata-Token-Expiry-Seconds", Value::Is("300"))],
         ),
-        Request::optional("user-data", "/user-data"),
+        Request::config("user-data", "/user-data"),
         as_json(Request::needed("instance", "/instance")),
         as_json(Request::optional("network", "/network")),
     ],

@@ -22,7 +22,7 @@ pub(super) const PLATFORM: Platform = Platform {
             "/api/token",
             &[("X-aliyun-ecs-metadata-token-ttl-seconds", Value::Is("300"))],
         ),
-        Request::optional("user-data", "/user-data"),
+        Request::config("user-data", "/user-data"),
         Request::needed("instance-id", "/meta-data/instance-id"),
         Request::optional("hostname", "/meta-data/hostname"),
         Request::optional("region", "/meta-data/region-id"),

@@ -25,7 +25,7 @@ pub(super) const PLATFORM: Platform = Platform {
             "/latest/api/token",
             &[("X-aws-ec2-metadata-token-ttl-seconds", Value::Is("300"))],
         ),
-        Request::optional("user-data", "/latest/user-data"),
+        Request::config("user-data", "/latest/user-data"),
         Request::needed("instance-id", "/latest/meta-data/instance-id"),
         Request::optional("hostname", "/latest/meta-data/hostname"),
         Request::optional("instance-type", "/latest/meta-data/instance-type"),

@@ -11,7 +11,6 @@ use crate::instance::{Instance, Metadata, Network};
 use crate::links;
 use crate::request::{Platform, Request, Role, Value, Volume};
 use crate::text::is_line;
-use crate::user_data;
 
 /// OVF environment of the disc.
 const ENVIRONMENT: &str = "ovf-env.xml";
@@ -28,7 +27,7 @@ pub(super) const PLATFORM: Platform = Platform {
     bases: &["http://169.254.169.254/metadata"],
     headers: &[("Metadata", Value::Is("true"))],
     requests: &[
-        Request::optional(
+        Request::config(
             "user-data",
             "/instance/compute/userData?api-version=2021-01-01&format=text",
         ),
@@ -133,7 +132,7 @@ impl Disc {
         }
         let place = given.place(ENVIRONMENT);
         let Ok(document) = Document::parse(text) else {
-            given.note(place, "is not XML");
+            given.lose_config(place, "is not XML");
             return Disc::default();
         };
         // The namespace has several spellings.
@@ -145,10 +144,7 @@ impl Disc {
                 .unwrap_or_default()
                 .trim()
         };
-        let config = user_data::decode(field("CustomData").as_bytes()).unwrap_or_else(|why| {
-            given.note(place, &format!("CustomData {why}"));
-            None
-        });
+        let config = given.decoded(place, "CustomData ", field("CustomData").as_bytes());
         let mut hostname = field("HostName").to_owned();
         if !is_line(&hostname) {
             given.note(place, "HostName must be one short line of text");
@@ -175,7 +171,7 @@ mod tests {
 
     use super::*;
     use crate::round::{self, Stage};
-    use crate::testing::{Script, links as told};
+    use crate::testing::{Reply, Script, links as told};
 
     const COMPUTE: &str = r#"{"location":"westus","name":"node","osProfile":{"computerName":"node-1"},
         "platformFaultDomain":"0","vmSize":"Standard_B1ms","zone":"2","evictionPolicy":"Delete",
@@ -310,6 +306,32 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn disc_that_cannot_be_read_never_counts_as_one_without_a_config() {
+        let script = service().with_unreadable_volume();
+        for stage in [Stage::First(2), Stage::First(9), Stage::Later] {
+            let why = ask(&script, stage).await.unwrap_err();
+            assert_eq!(why, "it has no config, and the disc is scratched");
+        }
+        let script = script.with_config();
+        let (instance, _) = ask(&script, Stage::First(2)).await.unwrap();
+        assert_eq!(instance.metadata.region, "westus");
+    }
+
+    #[tokio::test]
+    async fn custom_data_replace_user_data_that_never_come() {
+        let path = "/metadata/instance/compute/userData?api-version=2021-01-01&format=text";
+        let script = service()
+            .file(ENVIRONMENT, DISC.as_bytes())
+            .reply(&format!("GET {path}"), Reply::Status(500));
+        let (instance, notes) = ask(&script, Stage::First(2)).await.unwrap();
+        assert!(notes[0].ends_with("the answer is 500; going on with the disc"));
+        assert_eq!(instance.config.as_deref(), CONFIG);
+        assert_eq!(instance.metadata.region, "westus");
+        let script = service().reply(&format!("GET {path}"), Reply::Status(500));
+        ask(&script, Stage::First(9)).await.unwrap_err();
+    }
+
+    #[tokio::test]
     async fn broken_disc_is_named_without_its_content() {
         for (content, expected) in [
             ("<a", "disc: ovf-env.xml: is not XML"),
@@ -329,6 +351,8 @@ mod tests {
             let script = service().file(ENVIRONMENT, content.as_bytes());
             let (instance, notes) = ask(&script, Stage::First(0)).await.unwrap();
             assert_eq!((instance.config, notes), (None, vec![expected.to_owned()]));
+            let may_have_config = !expected.contains("HostName");
+            assert_eq!(instance.unusable.is_some(), may_have_config, "{expected}");
         }
     }
 }

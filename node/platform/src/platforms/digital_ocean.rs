@@ -16,7 +16,7 @@ pub(super) const PLATFORM: Platform = Platform {
     name: "digital-ocean",
     bases: &["http://169.254.169.254/metadata"],
     requests: &[
-        Request::optional("user-data", "/v1/user-data"),
+        Request::config("user-data", "/v1/user-data"),
         Request::needed("metadata", "/v1.json"),
     ],
     read,

@@ -25,7 +25,7 @@ pub(super) const PACKET: Platform = Platform {
     name: "packet",
     bases: &["https://metadata.platformequinix.com"],
     requests: &[
-        Request::optional("user-data", "/userdata"),
+        Request::config("user-data", "/userdata"),
         Request::needed("metadata", "/metadata"),
     ],
     read,

@@ -15,7 +15,7 @@ pub(super) const PLATFORM: Platform = Platform {
 };
 
 pub(super) const REQUESTS: &[Request] = &[
-    Request::optional("user-data", "/user-data"),
+    Request::config("user-data", "/user-data"),
     Request::needed("instance-id", "/meta-data/instance-id"),
     Request::optional("hostname", "/meta-data/local-hostname"),
     Request::optional("offering", "/meta-data/service-offering"),

@@ -20,7 +20,7 @@ pub(super) const PLATFORM: Platform = Platform {
     bases: &["http://169.254.169.254/computeMetadata/v1"],
     headers: &[("Metadata-Flavor", Value::Is("Google"))],
     requests: &[
-        Request::optional("user-data", "/instance/attributes/user-data"),
+        Request::config("user-data", "/instance/attributes/user-data"),
         Request::needed("id", "/instance/id"),
         Request::optional("project", "/project/project-id"),
         Request::optional("name", "/instance/name"),

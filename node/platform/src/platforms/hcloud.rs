@@ -12,7 +12,7 @@ pub(super) const PLATFORM: Platform = Platform {
     name: "hcloud",
     bases: &["http://169.254.169.254/hetzner/v1"],
     requests: &[
-        Request::optional("user-data", "/userdata"),
+        Request::config("user-data", "/userdata"),
         Request::needed("instance-id", "/metadata/instance-id"),
         Request::optional("hostname", "/metadata/hostname"),
         Request::optional("zone", "/metadata/availability-zone"),

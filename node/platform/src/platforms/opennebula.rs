@@ -13,7 +13,6 @@ use crate::instance::{Instance, Metadata, Network};
 use crate::links;
 use crate::request::{Platform, Role, Volume};
 use crate::text::is_line;
-use crate::user_data;
 
 const FILE: &str = "context.sh";
 /// Limit of cards, and of further addresses of one card.
@@ -37,12 +36,8 @@ fn read(given: &Given<'_>) -> Instance {
     };
     let user_data = ["USER_DATA", "USERDATA"].map(|name| context.long(name));
     let user_data = user_data.iter().find(|text| !text.is_empty());
-    let config = user_data.and_then(|text| {
-        user_data::decode(text.as_bytes()).unwrap_or_else(|why| {
-            context.wrong("USER_DATA", &why);
-            None
-        })
-    });
+    let config =
+        user_data.and_then(|text| given.decoded(given.place(FILE), "USER_DATA ", text.as_bytes()));
     let id = context.text("VMID");
     let names = ["SET_HOSTNAME", "HOSTNAME", "NAME"].map(|name| context.text(name));
     let name = names.iter().find(|name| !name.is_empty());

@@ -20,7 +20,7 @@ pub(super) const PLATFORM: Platform = Platform {
     }),
     bases: &["http://169.254.169.254"],
     requests: &[
-        Request::optional("user-data", "/openstack/latest/user_data"),
+        Request::config("user-data", "/openstack/latest/user_data"),
         Request::needed("meta-data", "/openstack/latest/meta_data.json"),
         Request::optional("network-data", "/openstack/latest/network_data.json"),
         Request::optional("public-ipv4", "/latest/meta-data/public-ipv4"),
@@ -60,6 +60,8 @@ mod tests {
     //! Documents in the form of Nova's "Metadata" and its JSON schema, written by hand.
 
     use super::*;
+    use crate::client::LARGEST;
+    use crate::round::{self, Stage};
     use crate::testing::{Script, links};
 
     const META: &str = r#"{"uuid":"d8e02d56-2648-49a3-bf97-6be8f1204f38","hostname":"node.novalocal",
@@ -131,6 +133,34 @@ mod tests {
         check(&instance);
         assert_eq!(instance.metadata.instance_type, "m1.small");
         assert_eq!(instance.network.external.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn drive_that_cannot_be_read_never_counts_as_one_without_a_config() {
+        let large = vec![b' '; LARGEST + 1];
+        for (script, why) in [
+            (
+                Script::new().with_unreadable_volume(),
+                "the disc is scratched",
+            ),
+            (
+                Script::new().file("openstack/latest/user_data", &large),
+                "volume config-2 or CONFIG-2: openstack/latest/user_data: is larger than 1024 KiB",
+            ),
+        ] {
+            let script = script.get("/openstack/latest/meta_data.json", META);
+            let ask = async |script: Script| {
+                let (server, _) = script.serve().await;
+                let round = round::ask(&PLATFORM, &script.sources(server), Stage::First(9)).await?;
+                Ok::<_, String>(script.read(&PLATFORM, round).0)
+            };
+            assert_eq!(ask(script.clone()).await.unwrap_err(), why);
+            let with_config = script
+                .clone()
+                .get("/openstack/latest/user_data", "machine: {}");
+            assert!(ask(with_config).await.unwrap().config.is_some());
+            ask(script.with_config()).await.unwrap();
+        }
     }
 
     #[tokio::test]

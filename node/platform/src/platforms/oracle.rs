@@ -20,7 +20,7 @@ pub(super) const PLATFORM: Platform = Platform {
     bases: &["http://169.254.169.254/opc/v2"],
     headers: &[("Authorization", Value::Is("Bearer Oracle"))],
     requests: &[
-        Request::optional("user-data", "/instance/metadata/user_data"),
+        Request::config("user-data", "/instance/metadata/user_data"),
         Request::needed("instance", "/instance/"),
         Request::optional("cards", "/vnics/"),
     ],

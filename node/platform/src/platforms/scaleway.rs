@@ -23,7 +23,7 @@ pub(super) const PLATFORM: Platform = Platform {
 };
 
 const USER_DATA: Request = {
-    let mut request = Request::optional("user-data", "/user_data/cloud-init");
+    let mut request = Request::config("user-data", "/user_data/cloud-init");
     request.from_low_port = true;
     request
 };

@@ -15,7 +15,7 @@ pub(super) const PLATFORM: Platform = Platform {
     name: "upcloud",
     bases: &["http://169.254.169.254/metadata"],
     requests: &[
-        Request::optional("user-data", "/v1/user_data"),
+        Request::config("user-data", "/v1/user_data"),
         Request::needed("metadata", "/v1.json"),
     ],
     read,

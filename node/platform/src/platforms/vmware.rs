@@ -50,13 +50,9 @@ fn read(given: &Given<'_>) -> Instance {
             .map(|(_, value)| value.clone())
             .filter(|value| !value.is_empty())
     };
-    let config = CONFIGS.iter().find_map(|key| {
-        let value = found(key)?;
-        user_data::decode(value.as_bytes()).unwrap_or_else(|why| {
-            given.note(key, &why);
-            None
-        })
-    });
+    let config = CONFIGS
+        .iter()
+        .find_map(|key| given.decoded(key, "", found(key)?.as_bytes()));
     let (metadata, network) =
         found(METADATA).map_or_else(Default::default, |value| said(given, &value));
     given.instance(METADATA, config, metadata, network)
@@ -102,7 +98,7 @@ fn environment(given: &Given<'_>) -> Vec<(String, String)> {
     let document = match Document::parse(text.trim()) {
         Ok(document) => document,
         Err(_) => {
-            given.note(given.place(name), "is not XML");
+            given.lose_config(given.place(name), "is not XML");
             return Vec::new();
         }
     };

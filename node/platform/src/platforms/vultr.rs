@@ -16,7 +16,7 @@ pub(super) const PLATFORM: Platform = Platform {
     name: "vultr",
     bases: &["http://169.254.169.254"],
     requests: &[
-        Request::optional("user-data", "/latest/user-data"),
+        Request::config("user-data", "/latest/user-data"),
         Request::needed("metadata", "/v1.json"),
     ],
     read,

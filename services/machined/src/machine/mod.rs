@@ -111,7 +111,7 @@ struct Machine {
     /// Whether containerd must run. The lock is held while it is declared.
     wants_containerd: Mutex<bool>,
     volumes: watch::Sender<Progress>,
-    /// Reason why the node's stored machine config is unusable.
+    /// Reason why the node's stored machine config, or that of its source, is unusable.
     unusable: Mutex<Option<String>>,
     /// Reason why an older config is used instead of the stored one.
     fallback: Mutex<Option<String>>,

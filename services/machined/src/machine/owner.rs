@@ -36,7 +36,7 @@ const MAINTENANCE: &str = "maintenance";
 
 impl Machine {
     /// Finds the owner of a node without a config: on the volumes first, then from the config sources. Only if both
-    /// have none, the node answers anonymous callers.
+    /// have none, the node answers anonymous callers. A source with a config that is refused has one.
     ///
     /// # Errors
     /// The volumes' directories cannot be made.
@@ -132,7 +132,7 @@ impl Machine {
     }
 
     /// Whether an operator at the machine requests recovery.
-    fn recovers(&self) -> bool {
+    pub(super) fn recovers(&self) -> bool {
         self.cmdline.ours(RECOVER) == Some(MAINTENANCE)
     }
 

@@ -4,20 +4,29 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use corten_acquire::Source;
 use corten_base::console;
 use corten_base::sysfs;
 use corten_base::trusted_roots::CA_FILE;
 use corten_network::seed::Seed;
 use corten_platform::{Card, Client, Instance, Local, News, Pace, follow};
+use corten_server::node::Node as _;
 use corten_types::network::bytes;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::{ADDRESS_PATIENCE, Machine};
+use crate::state::NodeState;
 
 /// Mount point of the platform's volume.
 const MOUNT_POINT: &str = "/run/platform-source";
 const NETWORK_CARDS: &str = "/sys/class/net";
+
+/// Answer of a config source; `None` if it has no config.
+///
+/// # Errors
+/// The source has, or may have, a config that cannot be used.
+pub(super) type Answer = Result<Option<Vec<u8>>, String>;
 
 /// Data that the platform has given.
 #[derive(Debug, Default)]
@@ -41,6 +50,26 @@ impl Heard {
                 self.instance.send_replace(Some(Arc::from(instance)));
             }
         }
+    }
+
+    /// Waits for an answer of the platform with another config than the known one, and returns the config.
+    pub(super) async fn config(&self, known: Option<&Answer>) -> Answer {
+        let mut instance = self.instance.subscribe();
+        let is_new = |said: &Option<Arc<Instance>>| {
+            let said = said.as_deref().map(answer_of);
+            said.is_some_and(|said| known != Some(&said))
+        };
+        match instance.wait_for(is_new).await {
+            Ok(said) => said.as_deref().map_or(Ok(None), answer_of),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+fn answer_of(instance: &Instance) -> Answer {
+    match &instance.unusable {
+        Some(why) => Err(why.clone()),
+        None => Ok(instance.config.clone()),
     }
 }
 
@@ -73,7 +102,10 @@ impl Machine {
         follow(
             platform,
             client,
-            Arc::new(ThisMachine),
+            Arc::new(ThisMachine {
+                node: self.node.clone(),
+                has_source: self.takes_config_of_platform(),
+            }),
             Pace::default(),
             cards,
             |news| self.platform.hear(name, news),
@@ -92,11 +124,10 @@ impl Machine {
         corten_platform::report_ready(client, Pace::default(), tell).await;
     }
 
-    /// Waits for the platform's answer, and returns its config; `None`: it gives none.
-    pub(super) async fn config_of_platform(&self) -> Option<Vec<u8>> {
-        let mut instance = self.platform.instance.subscribe();
-        let said = instance.wait_for(Option::is_some).await.ok()?;
-        said.as_ref()?.config.clone()
+    /// Whether the kernel's parameters name no other source of the config than the platform.
+    fn takes_config_of_platform(&self) -> bool {
+        let sources = corten_acquire::Sources::read(&self.cmdline, "");
+        sources.is_ok_and(|sources| matches!(sources.platform, Some(Source::Platform(_))))
     }
 }
 
@@ -112,7 +143,11 @@ pub(super) fn seed_of(instance: &Instance) -> Seed {
 }
 
 /// Local sources of this machine: volumes and the hypervisor's guest info.
-struct ThisMachine;
+struct ThisMachine {
+    node: Arc<NodeState>,
+    /// Whether the platform is the source of the machine config.
+    has_source: bool,
+}
 
 impl Local for ThisMachine {
     fn volume(
@@ -128,6 +163,10 @@ impl Local for ThisMachine {
 
     fn guestinfo(&self, key: &str) -> Result<Option<Vec<u8>>, String> {
         corten_platform::guestinfo(&mut corten_sys::vmware::call, key)
+    }
+
+    fn needs_config(&self) -> bool {
+        self.has_source && self.node.config().is_none()
     }
 }
 
@@ -154,7 +193,39 @@ fn cards_of(class: &Path) -> Vec<Card> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tokio::time::sleep;
+
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn refused_config_of_a_platform_is_awaited_until_its_answer_changes() {
+        let heard = Heard::default();
+        let said = |config: Option<&str>, unusable: Option<&str>, region: &str| {
+            let mut instance = Instance {
+                config: config.map(|config| config.as_bytes().to_vec()),
+                unusable: unusable.map(str::to_owned),
+                ..Instance::default()
+            };
+            region.clone_into(&mut instance.metadata.region);
+            heard.hear("aws", News::Said(Box::new(instance)));
+        };
+        said(None, Some("user-data: is broken gzip"), "a");
+        let refused = heard.config(None).await;
+        assert_eq!(refused, Err("user-data: is broken gzip".to_owned()));
+        // A change of other metadata is no new config.
+        said(None, Some("user-data: is broken gzip"), "b");
+        let patience = Duration::from_secs(3600);
+        let same = timeout(patience, heard.config(Some(&refused))).await;
+        assert!(same.is_err(), "{same:?}");
+        let correct = async {
+            sleep(Duration::from_secs(1)).await;
+            said(Some("machine: {}"), None, "b");
+        };
+        let (corrected, ()) = tokio::join!(heard.config(Some(&refused)), correct);
+        assert_eq!(corrected, Ok(Some(b"machine: {}".to_vec())));
+    }
 
     #[test]
     fn physical_links_are_devices_with_an_ethernet_address() {
