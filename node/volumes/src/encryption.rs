@@ -57,6 +57,11 @@ pub(super) fn close(volume: &str) -> io::Result<()> {
     gone(while_busy(BUSY_PAUSE, || dm::remove(&mapping(volume))))
 }
 
+/// Same as [`close`], but fails at once if the device is in use.
+pub(super) fn close_now(volume: &str) -> io::Result<()> {
+    gone(dm::remove(&mapping(volume)))
+}
+
 /// Treats a missing device as removed.
 fn gone(removed: io::Result<()>) -> io::Result<()> {
     match removed {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::{Duration, Instant};
 
 use corten_base::console;
 use corten_types::block::DiscoveredVolume;
@@ -10,6 +11,11 @@ use corten_volumes::user::{Facts, Kind, Place, Trouble, UserVolume};
 
 use super::config::mount_spec;
 use super::outside::Outside;
+
+/// Pause before the first retry of a volume that is in use or failed.
+pub(super) const AGAIN: Duration = Duration::from_secs(15);
+/// Longest pause between the retries of a failed volume.
+const LONGEST: Duration = Duration::from_mins(5);
 
 /// The state of volumes, by id.
 #[derive(Debug, Default)]
@@ -29,6 +35,9 @@ struct Held {
     loss: Option<Loss>,
     /// Reason why it cannot be released, though it should be.
     stays: Option<String>,
+    /// Earliest time of the next release after a failed one. A failed release may unmount the volume for a moment, which
+    /// changes the mount table: without a pause it would cause the next one.
+    next: Option<Instant>,
 }
 
 /// The lost part of a volume.
@@ -49,17 +58,41 @@ impl fmt::Display for Loss {
     }
 }
 
-/// A volume whose attach failed. It is retried only when its inputs change.
+/// A volume whose attach failed. It is retried when its inputs change; a failed one also after a pause, since its cause,
+/// such as a program that uses the device, may end unseen.
 #[derive(Debug)]
 struct Tried {
     volume: UserVolume,
     facts: Facts,
     trouble: Trouble,
+    pause: Duration,
+    next: Instant,
 }
 
 impl Tried {
-    fn is_busy(&self) -> bool {
-        matches!(self.trouble, Trouble::Busy(_))
+    fn is_missing(&self) -> bool {
+        matches!(self.trouble, Trouble::Missing(_))
+    }
+
+    /// Pause after another failure with the same inputs.
+    fn longer(&self) -> Duration {
+        match self.trouble {
+            Trouble::Failed(_) => self.pause.saturating_mul(2).min(LONGEST),
+            Trouble::Missing(_) | Trouble::Busy(_) => AGAIN,
+        }
+    }
+
+    fn is_same(&self, volume: &UserVolume, facts: &Facts) -> bool {
+        self.volume == *volume && self.facts == *facts
+    }
+
+    /// Whether another attempt with the same inputs is too early.
+    fn waits(&self, now: Instant) -> bool {
+        match self.trouble {
+            Trouble::Missing(_) => true,
+            Trouble::Busy(_) => false,
+            Trouble::Failed(_) => now < self.next,
+        }
     }
 }
 
@@ -91,10 +124,17 @@ impl Held {
 }
 
 impl Kept {
-    /// Whether a retry is due although no input has changed.
+    /// Whether a retry will be due although no input has changed.
     pub(super) fn is_pending(&self) -> bool {
         let stays = self.held.values().any(|held| held.stays.is_some());
-        stays || self.tried.values().any(Tried::is_busy)
+        stays || !self.tried.values().all(Tried::is_missing)
+    }
+
+    /// Makes all releases due: the operator has changed the config.
+    pub(super) fn hurry(&mut self) {
+        for held in self.held.values_mut() {
+            held.next = None;
+        }
     }
 
     /// The attached volumes.
@@ -108,9 +148,11 @@ impl Kept {
             held.was_told |= facts.on(&held.place.device).is_some();
             let before = held.loss;
             held.loss = held.loss(outside, facts);
-            if let Some(loss) = held.loss
-                && held.loss != before
-            {
+            if held.loss == before {
+                continue;
+            }
+            held.next = None;
+            if let Some(loss) = held.loss {
                 console::warn(&format!("volume {id}: {loss}"));
             }
         }
@@ -118,12 +160,20 @@ impl Kept {
 
     /// Releases volumes that are unwanted or have changed, which makes room for new ones. A damaged volume is released
     /// as well, so that it can be attached again.
-    pub(super) async fn release(&mut self, outside: &impl Outside, wanted: &[UserVolume]) {
+    pub(super) async fn release(
+        &mut self,
+        outside: &impl Outside,
+        wanted: &[UserVolume],
+        now: Instant,
+    ) {
         let mut gone = Vec::new();
         for (id, held) in &mut self.held {
             let is_wanted = wanted.iter().any(|one| one.is_used_like(&held.volume));
             if is_wanted && held.loss.is_none() {
-                held.stays = None;
+                (held.stays, held.next) = (None, None);
+                continue;
+            }
+            if held.next.is_some_and(|next| now < next) {
                 continue;
             }
             match held.release(outside).await {
@@ -138,6 +188,7 @@ impl Kept {
                         console::warn(&format!("volume {id}: {why}; it is tried again"));
                     }
                     held.stays = Some(why);
+                    held.next = Some(now + AGAIN);
                 }
             }
         }
@@ -152,16 +203,16 @@ impl Kept {
         outside: &impl Outside,
         wanted: &[UserVolume],
         facts: &Facts,
+        now: Instant,
     ) {
         self.tried
             .retain(|id, _| wanted.iter().any(|volume| volume.id == *id));
         for volume in wanted {
             let id = &volume.id;
             let before = self.tried.get(id);
-            let is_same = before.is_some_and(|tried| {
-                tried.volume == *volume && tried.facts == *facts && !tried.is_busy()
-            });
-            if is_same || self.held.contains_key(id) || self.is_taken(volume) {
+            let same = before.filter(|tried| tried.is_same(volume, facts));
+            let waits = same.is_some_and(|tried| tried.waits(now));
+            if waits || self.held.contains_key(id) || self.is_taken(volume) {
                 continue;
             }
             match outside.attach(volume, facts).await {
@@ -174,6 +225,7 @@ impl Kept {
                         place,
                         loss: None,
                         stays: None,
+                        next: None,
                     };
                     self.held.insert(id.clone(), held);
                 }
@@ -184,10 +236,13 @@ impl Kept {
                     {
                         console::warn(&format!("volume {id}: {why}"));
                     }
+                    let pause = same.map_or(AGAIN, Tried::longer);
                     let tried = Tried {
                         volume: volume.clone(),
                         facts: facts.clone(),
                         trouble,
+                        pause,
+                        next: now + pause,
                     };
                     self.tried.insert(id.clone(), tried);
                 }
@@ -289,3 +344,7 @@ fn there(volume: &UserVolume, place: &Place) -> String {
         (_, None) => format!("volume {id}: {}", place.opened),
     }
 }
+
+#[cfg(test)]
+#[path = "kept_tests.rs"]
+mod tests;

@@ -2,7 +2,7 @@
 //! drops them.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 
 use corten_base::mount_table::Mount;
 use corten_config::Document;
@@ -17,12 +17,9 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::sleep;
 
 use super::config::label;
-use super::kept::Kept;
+use super::kept::{AGAIN, Kept};
 use super::outside::Outside;
 use crate::devices::UDEVD;
-
-/// Retry interval for volumes that are in use.
-const AGAIN: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Clone)]
 pub(crate) struct UserVolumes<O> {
@@ -59,23 +56,27 @@ impl<O: Outside> Controller for UserVolumes<O> {
         let mut known: Option<Vec<UserVolume>> = None;
         loop {
             let pending = kept.is_pending();
-            tokio::select! {
-                () = context.event() => {}
-                Ok(()) = self.config.changed() => {}
-                Ok(()) = self.mounts.changed() => {}
-                () = sleep(AGAIN), if pending => {}
+            let is_new = tokio::select! {
+                () = context.event() => false,
+                Ok(()) = self.config.changed() => true,
+                Ok(()) = self.mounts.changed() => false,
+                () = sleep(AGAIN), if pending => false,
+            };
+            if is_new || self.config.has_changed().unwrap_or_default() {
+                kept.hurry();
             }
+            let now = Instant::now();
             let config = self.config.borrow_and_update().clone();
             let wanted = config.as_ref().map(wanted).unwrap_or_default();
             let facts = facts(context)?;
             kept.look(&self.outside, &facts);
-            kept.release(&self.outside, &wanted).await;
+            kept.release(&self.outside, &wanted, now).await;
             if is_time(context)? {
                 if config.is_some() && known.as_ref() != Some(&wanted) {
                     self.outside.forget_others(&wanted).await;
                     known = Some(wanted.clone());
                 }
-                kept.attach(&self.outside, &wanted, &facts).await;
+                kept.attach(&self.outside, &wanted, &facts, now).await;
             }
             context.start_outputs();
             let is_wanted = |held: &UserVolume| wanted.iter().any(|volume| volume.id == held.id);

@@ -248,7 +248,7 @@ async fn a_whole_disk_is_a_volume_without_a_parent() {
 }
 
 #[tokio::test]
-async fn failed_volume_is_reported_and_retried_only_for_a_new_disk() {
+async fn failed_volume_is_reported_and_retried_at_once_only_for_a_new_disk() {
     let node = Node::start(sample::kind(DATA));
     let trouble = Trouble::Failed("vdb: it holds something".to_owned());
     let failing = ("u-data".to_owned(), trouble);

@@ -5,6 +5,7 @@
 
 mod choose;
 mod held;
+mod holders;
 mod known;
 mod mounts;
 mod opened;
@@ -118,6 +119,13 @@ pub struct Place {
     pub opened: String,
     /// The kernel's sequence number of its disk; `None` for a directory.
     pub sequence: Option<u64>,
+}
+
+impl Place {
+    /// Whether the device is used as it is, without encryption.
+    fn is_clear(&self) -> bool {
+        self.device == self.opened
+    }
 }
 
 /// Why a volume is unavailable.
@@ -257,7 +265,7 @@ fn to_make(
 
 impl UserVolume {
     /// Whether a volume mounted as `other` already satisfies this one. Selector and size only count when a partition is
-    /// made.
+    /// made, and keys when it is opened: the next boot sets its slots.
     #[must_use]
     pub fn is_used_like(&self, other: &UserVolume) -> bool {
         let is_same = match (&self.kind, &other.kind) {
@@ -279,11 +287,19 @@ impl UserVolume {
         }
     }
 
-    /// The encryption of an existing volume, for which the migration setting is irrelevant.
+    /// The encryption of an open volume, for which keys and the migration setting are irrelevant.
     fn opens_by(&self) -> Option<Encryption> {
-        let mut encryption = self.encryption().cloned()?;
-        encryption.migration = Migration::default();
-        Some(encryption)
+        let encryption = self.encryption()?;
+        Some(Encryption {
+            keys: Vec::new(),
+            migration: Migration::default(),
+            ..encryption.clone()
+        })
+    }
+
+    /// Whether the node makes the volume on a disk.
+    fn is_made(&self) -> bool {
+        matches!(self.kind, Kind::Partition(_) | Kind::Disk(_))
     }
 
     /// File system the node makes for it; empty for none.
@@ -435,6 +451,20 @@ mod tests {
         let keys = "encryption: {provider: luks2, keys: [{nodeID: {}}]}";
         let encrypted = one(&format!("{DATA}}}\nvolumeType: disk\n{keys}"));
         assert!(encrypted.encryption().is_some() && !whole.is_used_like(&encrypted));
+    }
+
+    /// The next boot sets the slots.
+    #[test]
+    fn changed_keys_do_not_remount_a_volume() {
+        let with = |keys: &str, more: &str| {
+            let encryption = format!("encryption: {{provider: luks2, keys: [{keys}]{more}}}");
+            one(&format!("{DATA}}}\n{encryption}"))
+        };
+        let before = with("{nodeID: {}}", "");
+        let rotated = with("{nodeID: {}}, {slot: 1, static: {passphrase: a}}", "");
+        assert!(before != rotated && rotated.is_used_like(&before));
+        let discards = with("{nodeID: {}}", ", allowDiscards: true");
+        assert!(!discards.is_used_like(&before));
     }
 
     /// XFS limits labels to 12 bytes.

@@ -3,8 +3,10 @@
 //! A container with a `hostPath` in EPHEMERAL can replace a mount point by a symbolic link. So the path is resolved one
 //! directory at a time without following links, and the mount uses the resulting file descriptor.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use corten_base::console;
@@ -13,7 +15,7 @@ use corten_sys::mount;
 use rustix::fs::{Mode, OFlags, mkdirat, open, openat};
 use rustix::io::Errno;
 
-use super::{Kind, Mounting, Place, Purpose, UserVolume, swap};
+use super::{Kind, Mounting, Place, Purpose, UserVolume, holders, swap};
 use crate::attach::mount_on;
 use crate::{EPHEMERAL, Volume, encryption};
 
@@ -137,20 +139,72 @@ pub(super) fn release(volume: &UserVolume, place: &Place) -> Result<(), String> 
     if is_swap(volume) {
         swap::stop(Path::new(&place.opened))?;
     }
-    if let Some(target) = own_mount(volume) {
-        undo(target, mount::unmount)?;
-    }
-    let Err(error) = encryption::close(&volume.id) else {
-        return Ok(());
+    let Some(target) = own_mount(volume) else {
+        return close(volume, place, encryption::close).map_err(still_open);
     };
-    // A container still uses it. It is mounted again: otherwise other programs would write to the mount point's
-    // directory, unencrypted.
-    if let Some(made) = volume.volume()
-        && let Err(why) = mount_again(&made, Path::new(&place.opened))
-    {
-        console::warn(&format!("{} is no longer mounted: {why}", volume.id));
+    let Some(made) = volume.volume() else {
+        // The node does not own the file system, and never wipes it.
+        return undo(target, mount::unmount);
+    };
+    unmount_unused(
+        || holders::survive(target),
+        || undo(target, mount::unmount),
+        || close(volume, place, encryption::close_now),
+        || {
+            if let Err(why) = mount_again(&made, Path::new(&place.opened)) {
+                console::warn(&format!("{} is no longer mounted: {why}", volume.id));
+            }
+        },
+    )
+}
+
+/// Unmounts and closes a volume. A container that starts while it is unmounted binds the directory of its mount point,
+/// and writes to EPHEMERAL instead. So a volume in use stays mounted, and one that proves to be in use afterwards is
+/// mounted again without a pause.
+fn unmount_unused(
+    is_held: impl FnOnce() -> bool,
+    unmount: impl FnOnce() -> Result<(), String>,
+    close: impl FnOnce() -> io::Result<()>,
+    mount: impl FnOnce(),
+) -> Result<(), String> {
+    if is_held() {
+        return Err("it is in use: a container has it mounted".to_owned());
     }
-    Err(format!("it cannot be closed: {error}"))
+    unmount()?;
+    close().map_err(|error| {
+        mount();
+        still_open(error)
+    })
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the argument of map_err")]
+fn still_open(error: io::Error) -> String {
+    format!("it cannot be closed: {error}")
+}
+
+/// Closes the device of a volume by `encrypted`; fails if a file system on it is still mounted elsewhere.
+fn close(
+    volume: &UserVolume,
+    place: &Place,
+    encrypted: fn(&str) -> io::Result<()>,
+) -> io::Result<()> {
+    if !place.is_clear() {
+        return encrypted(&volume.id);
+    }
+    if !volume.is_made() {
+        return Ok(());
+    }
+    // The kernel refuses a second exclusive user, such as a mounted file system.
+    let exclusive = i32::try_from(OFlags::EXCL.bits()).unwrap_or_default();
+    let opened = File::options()
+        .read(true)
+        .custom_flags(exclusive)
+        .open(&place.opened);
+    match opened {
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => Err(error),
+        // A device that is gone or broken has no users to protect.
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 fn mount_again(made: &Volume<'_>, device: &Path) -> Result<(), String> {
@@ -186,6 +240,7 @@ pub(super) fn abandon(volume: &UserVolume, place: &Place) -> Result<(), String> 
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
     use std::fs;
     use std::os::unix::fs::symlink;
 
@@ -252,5 +307,61 @@ mod tests {
         assert!(!is_mounted(data, "/dev/vda5 /var xfs rw 0 0\n"));
         assert!(!is_mounted(data, "/dev/vdc1 /var/mnt/data xfs rw 0 0\n"));
         assert!(is_mounted(scratch, ""));
+    }
+
+    #[test]
+    fn volume_in_use_stays_mounted_or_is_mounted_again() {
+        let release = |is_held: bool, close: fn() -> io::Result<()>| {
+            let steps = RefCell::new(Vec::new());
+            let step = |name: &'static str| steps.borrow_mut().push(name);
+            let done = unmount_unused(
+                || is_held,
+                || {
+                    step("unmount");
+                    Ok(())
+                },
+                || {
+                    step("close");
+                    close()
+                },
+                || step("mount"),
+            );
+            (done, steps.into_inner())
+        };
+        let (done, steps) = release(false, || Ok(()));
+        assert_eq!((done, &*steps), (Ok(()), &["unmount", "close"][..]));
+        let (done, steps) = release(true, || Ok(()));
+        assert!(done.unwrap_err().contains("in use") && steps.is_empty());
+        let (done, steps) = release(false, || Err(io::ErrorKind::ResourceBusy.into()));
+        let why = done.unwrap_err();
+        assert!(why.starts_with("it cannot be closed: "), "{why}");
+        assert_eq!(steps, ["unmount", "close", "mount"]);
+    }
+
+    #[test]
+    fn only_volumes_that_the_node_makes_are_probed_for_users() {
+        let volumes = wanted(&sample::kind(
+            "UserVolumeConfig\nname: data\nprovisioning: {diskSelector: {match: '!system_disk'}}\n\
+             ---\napiVersion: v1alpha1\nkind: ExistingVolumeConfig\nname: old\n\
+             discovery: {volumeSelector: {match: 'true'}}",
+        ));
+        let [data, old] = volumes.as_slice() else {
+            panic!("{volumes:?}");
+        };
+        let busy = |_: &str| Err(io::ErrorKind::ResourceBusy.into());
+        let clear = |device: &str| Place {
+            device: device.to_owned(),
+            opened: device.to_owned(),
+            ..Place::default()
+        };
+        // Only an encrypted volume is closed by the device mapper.
+        close(data, &clear("/dev/null"), busy).unwrap();
+        close(data, &clear("/no/such/device"), busy).unwrap();
+        close(old, &clear("/dev/null"), busy).unwrap();
+        let encrypted = Place {
+            opened: "/dev/mapper/luks2-u-data".to_owned(),
+            ..clear("/dev/null")
+        };
+        close(data, &encrypted, busy).unwrap_err();
     }
 }

@@ -1,7 +1,8 @@
 //! Tracks which keys open encrypted user volumes: those in their slots, not those a config merely asks for. `keys.rs`
-//! does the same for the node's own volumes.
+//! does the same for the node's own volumes. Tracks as well which user volumes are used in the clear, as `migration.rs`
+//! finds out for the node's own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use corten_config::Document;
@@ -10,24 +11,44 @@ use corten_config::kinds::Encryption;
 use super::{UserVolume, wanted};
 use crate::keys::check_kept;
 
-/// Volumes opened in this boot, by id, with those keys of the config that are in their slots.
+/// The volumes opened in this boot.
 #[derive(Debug, Clone, Default)]
-pub struct OpenedVolumes(Arc<Mutex<BTreeMap<String, Encryption>>>);
+pub struct OpenedVolumes(Arc<Mutex<Opened>>);
+
+#[derive(Debug, Default)]
+struct Opened {
+    /// Encrypted volumes by id, with those keys of the config that are in their slots.
+    by: BTreeMap<String, Encryption>,
+    /// Attached volumes that are not encrypted, by [`UserVolume::key`].
+    clear: BTreeSet<String>,
+}
 
 impl OpenedVolumes {
     /// Records the encryption with which a volume was opened.
     pub(super) fn remember(&self, volume: &str, by: Encryption) {
-        self.lock().insert(volume.to_owned(), by);
+        self.lock().by.insert(volume.to_owned(), by);
+    }
+
+    /// Records that a volume is attached and not encrypted.
+    pub(super) fn remember_clear(&self, volume: &UserVolume) {
+        self.lock().clear.insert(volume.key());
+    }
+
+    /// Records that a volume is no longer attached.
+    pub(super) fn forget_clear(&self, volume: &UserVolume) {
+        self.lock().clear.remove(&volume.key());
     }
 
     /// Forgets volumes that the config no longer has.
     pub(super) fn forget_others(&self, wanted: &[UserVolume]) {
         self.lock()
+            .by
             .retain(|volume, _| wanted.iter().any(|one| one.id == *volume));
     }
 
-    /// Checks that the next config can open all encrypted volumes. It must keep one key of each; that key then sets the
-    /// other slots. For a volume that was not opened yet, the config `before` is the only evidence.
+    /// Checks that the next config can open all encrypted volumes, and use those that are in the clear. It must keep one
+    /// key of each; that key then sets the other slots. For a volume that was not opened yet, the config `before` is the
+    /// only evidence.
     ///
     /// # Errors
     /// The text names the volume.
@@ -37,7 +58,15 @@ impl OpenedVolumes {
         for volume in wanted(next) {
             let id = &volume.id;
             let next = volume.encryption();
-            if let Some(by) = opened.get(id) {
+            let is_clear = opened.clear.contains(&volume.key());
+            if is_clear && next.is_some_and(|next| !next.migrates()) {
+                return Err(format!(
+                    "the encryption of {id}: the volume is not encrypted, and the node would refuse it; remove its \
+                     encryption, or set `migration: wipe` in it to create the volume again as soon as nothing uses it; \
+                     its data is lost"
+                ));
+            }
+            if let Some(by) = opened.by.get(id) {
                 check_kept(id, by, next)?;
                 continue;
             }
@@ -50,7 +79,7 @@ impl OpenedVolumes {
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Encryption>> {
+    fn lock(&self) -> MutexGuard<'_, Opened> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -107,5 +136,27 @@ mod tests {
         check(&sample::kind(DATA)).unwrap_err();
         opened.forget_others(&[]);
         check(&sample::kind(DATA)).unwrap();
+    }
+
+    #[test]
+    fn attached_clear_volume_is_encrypted_only_by_migration() {
+        let (opened, before) = (OpenedVolumes::default(), sample::kind(DATA));
+        let data = &wanted(&before)[0];
+        let check = |next: &Document| opened.check(Some(&before), next);
+        let encrypted = with("{nodeID: {}}");
+        check(&encrypted).unwrap();
+        opened.remember_clear(data);
+        check(&before).unwrap();
+        let why = check(&encrypted).unwrap_err();
+        assert!(why.starts_with("the encryption of u-data: "), "{why}");
+        assert!(why.contains("migration: wipe"), "{why}");
+        let migration = "encryption: {provider: luks2, keys: [{nodeID: {}}], migration: wipe}";
+        check(&sample::kind(&format!("{DATA}\n{migration}"))).unwrap();
+        // A whole disk of this name is another volume.
+        let encryption = "encryption: {provider: luks2, keys: [{nodeID: {}}]}";
+        let whole = format!("{DATA}\nvolumeType: disk\n{encryption}");
+        check(&sample::kind(&whole)).unwrap();
+        opened.forget_clear(data);
+        check(&encrypted).unwrap();
     }
 }

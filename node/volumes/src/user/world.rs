@@ -39,7 +39,7 @@ const TABLES: [&str; 2] = ["", "gpt"];
 pub struct World {
     /// Runs the programs that make file systems; without it no file system can be made.
     pub supervisor: Option<Supervisor>,
-    /// The keys that opened encrypted volumes.
+    /// The keys that opened encrypted volumes, and the attached volumes that are not encrypted.
     pub opened: OpenedVolumes,
 }
 
@@ -103,7 +103,12 @@ impl World {
             }
         };
         match done {
-            Ok(place) => Ok(place),
+            Ok(place) => {
+                if volume.is_made() && place.is_clear() {
+                    self.opened.remember_clear(volume);
+                }
+                Ok(place)
+            }
             Err(why) => {
                 let id = volume.id.clone();
                 let _ = spawn_blocking(move || encryption::close(&id)).await;
@@ -117,10 +122,12 @@ impl World {
     /// # Errors
     /// The volume is in use.
     pub async fn release(&self, volume: &UserVolume, place: &Place) -> Result<(), String> {
-        let (volume, place) = (volume.clone(), place.clone());
-        spawn_blocking(move || mounts::release(&volume, &place))
+        let (gone, place) = (volume.clone(), place.clone());
+        spawn_blocking(move || mounts::release(&gone, &place))
             .await
-            .unwrap_or_else(|_| Err("unmounting it failed".to_owned()))
+            .unwrap_or_else(|_| Err("unmounting it failed".to_owned()))?;
+        self.opened.forget_clear(volume);
+        Ok(())
     }
 
     /// Detaches a volume whose disk is gone, even if it is in use.
@@ -128,10 +135,12 @@ impl World {
     /// # Errors
     /// A program still uses it; the volume cannot return until that program ends.
     pub async fn abandon(&self, volume: &UserVolume, place: &Place) -> Result<(), String> {
-        let (volume, place) = (volume.clone(), place.clone());
-        spawn_blocking(move || mounts::abandon(&volume, &place))
+        let (gone, place) = (volume.clone(), place.clone());
+        spawn_blocking(move || mounts::abandon(&gone, &place))
             .await
-            .unwrap_or_else(|_| Err("unmounting it failed".to_owned()))
+            .unwrap_or_else(|_| Err("unmounting it failed".to_owned()))?;
+        self.opened.forget_clear(volume);
+        Ok(())
     }
 
     /// Whether a volume that was mounted still is; true for a volume without a mount.
