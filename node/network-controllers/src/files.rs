@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use corten_base::durable::{Access, replace_now};
+use corten_base::durable::{Access, rewrite_now};
 use corten_network::Setup;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
@@ -45,7 +45,7 @@ impl Controller for EtcFiles {
                     mode: spec.mode,
                     ..Access::ALL
                 };
-                replace_now(&path, &spec.contents, access)
+                rewrite_now(&path, &spec.contents, access)
                     .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
                 context.put(Draft::new(spec.id(), EtcFileStatus { spec_version }))?;
             }

@@ -8,10 +8,10 @@ use std::time::Duration;
 use corten_base::console;
 use corten_config::Document;
 use corten_network::host_dns::{Forwarder, Listening, Names, PORT, is_healthy, service_addresses};
-use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_resources::{Draft, Typed};
 use corten_types::cluster::Member;
-use corten_types::network::AddressStatus;
+use corten_types::network::{AddressStatus, HostnameStatus, NodeAddress};
 use corten_types::network_dns::{DnsResolveCache, DnsUpstream, HostDnsConfig};
 use corten_types::network_names::{ResolverStatus, StaticHost};
 use futures_util::future::join_all;
@@ -119,25 +119,47 @@ impl Controller for Upstreams {
     }
 }
 
-/// The names that the node knows: those of the config, and of the cluster's nodes if wanted. A node with a domain also
-/// has its name without the domain.
+/// The names that the node knows: those of the config, of the cluster's nodes if wanted, and its own. A node with a
+/// domain also has its name without the domain.
 fn known(context: &Context, has_members: bool) -> Result<Names, Failure> {
-    let mut names = Names::new();
+    let mut names = Names::default();
     for host in context.list::<StaticHost>()? {
-        names.insert(host.id().to_lowercase(), host.addresses.clone());
+        let name = host.id().to_lowercase();
+        for address in &host.addresses {
+            let reverse = names.reverse.entry(*address).or_default();
+            reverse.push(name.clone());
+        }
+        names.addresses.insert(name, host.addresses.clone());
     }
+    let mut node = |name: &str, addresses: &[IpAddr]| {
+        let short = name.split('.').next().unwrap_or_default();
+        // Some networks give this name to each machine. It is the loopback everywhere.
+        for name in [name, short]
+            .into_iter()
+            .filter(|name| !name.eq_ignore_ascii_case("localhost"))
+        {
+            let name = names.addresses.entry(name.to_lowercase());
+            name.or_insert_with(|| addresses.to_vec());
+        }
+    };
     if has_members {
         for member in context.list::<Member>()? {
-            for name in [member.hostname.as_str(), member.id()] {
-                let short = name.split('.').next().unwrap_or_default();
-                for name in [name, short] {
-                    let name = names.entry(name.to_lowercase());
-                    name.or_insert_with(|| member.addresses.clone());
-                }
-            }
+            node(&member.hostname, &member.addresses);
+            node(member.id(), &member.addresses);
         }
     }
+    let own = context.get::<HostnameStatus>(HostnameStatus::ID)?;
+    let address = context.get::<NodeAddress>(NodeAddress::DEFAULT)?;
+    if let (Some(own), Some(address)) = (own, address.and_then(|found| found.ips().next())) {
+        node(&own.full(), &[address]);
+    }
     Ok(names)
+}
+
+/// The name servers that did not answer when they were checked.
+fn silent(upstreams: &[Typed<DnsUpstream>]) -> BTreeSet<SocketAddr> {
+    let silent = upstreams.iter().filter(|upstream| !upstream.healthy);
+    silent.map(|upstream| upstream.addr).collect()
 }
 
 /// Runs the cache.
@@ -154,6 +176,9 @@ impl Controller for Cache {
             Input::of::<HostDnsConfig>(Dependency::Weak),
             Input::of::<ResolverStatus>(Dependency::Weak),
             Input::of::<AddressStatus>(Dependency::Weak),
+            Input::of::<DnsUpstream>(Dependency::Weak),
+            Input::of::<HostnameStatus>(Dependency::Weak),
+            Input::of::<NodeAddress>(Dependency::Weak).with_id(NodeAddress::DEFAULT),
             Input::of::<StaticHost>(Dependency::Weak),
             Input::of::<Member>(Dependency::Weak),
         ]
@@ -181,6 +206,7 @@ impl Controller for Cache {
                 forwarder.ask(&servers)?;
                 asked = servers;
             }
+            forwarder.ask_last(silent(&context.list::<DnsUpstream>()?));
             forwarder.know(known(context, config.resolve_member_names)?);
             let own: BTreeSet<IpAddr> = context
                 .list::<AddressStatus>()?
@@ -228,172 +254,5 @@ impl Controller for Cache {
 }
 
 #[cfg(test)]
-mod tests {
-    use corten_config::MachineType as Kind;
-    use corten_resources::controller::Runtime;
-    use corten_resources::{Pointer, Start, Store};
-    use corten_types::config::MachineType;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio::net::TcpStream;
-    use tokio::time::timeout;
-
-    use super::*;
-
-    #[test]
-    fn dns_cache_never_queries_itself() {
-        let config = HostDnsConfig {
-            enabled: true,
-            listen_addresses: vec![SocketAddr::new(LOCAL, PORT)],
-            ..HostDnsConfig::default()
-        };
-        let resolvers = ResolverStatus {
-            dns_servers: vec![LOCAL, "192.0.2.1".parse().unwrap()],
-            search_domains: Vec::new(),
-        };
-        let expected = ["192.0.2.1:53".parse().unwrap()];
-        assert_eq!(upstreams(&config, Some(&resolvers)), expected);
-        assert!(upstreams(&HostDnsConfig::default(), Some(&resolvers)).is_empty());
-    }
-
-    /// A controller that reads the names once.
-    #[derive(Debug, Clone)]
-    struct Reader(bool, watch::Sender<Names>);
-
-    impl Controller for Reader {
-        fn name(&self) -> &'static str {
-            "test"
-        }
-
-        fn inputs(&self) -> Vec<Input> {
-            Cache.inputs()
-        }
-
-        fn outputs(&self) -> Vec<Output> {
-            Vec::new()
-        }
-
-        async fn run(self, context: &mut Context) -> Result<(), Failure> {
-            loop {
-                context.event().await;
-                self.1.send_replace(known(context, self.0)?);
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn names_of_nodes_are_known_if_wanted_and_those_of_the_config_always() {
-        let read = async |has_members: bool| {
-            let store = Store::new();
-            let mut runtime = Runtime::new(store.clone());
-            let (names, mut found) = watch::channel(Names::new());
-            runtime.add(Reader(has_members, names)).unwrap();
-            let address = |text: &str| vec![text.parse::<IpAddr>().unwrap()];
-            let host = StaticHost {
-                addresses: address("10.0.0.9"),
-            };
-            for id in ["Registry.test", "n2"] {
-                store.put(Draft::new(id, host.clone()), "").unwrap();
-            }
-            for (id, text) in [("n1.test", "10.0.0.1"), ("n2.test", "10.0.0.2")] {
-                let member = Member {
-                    node_id: String::new(),
-                    addresses: address(text),
-                    hostname: id.to_owned(),
-                    machine_type: MachineType::from(Kind::Worker),
-                    operating_system: String::new(),
-                    control_plane: None,
-                };
-                store.put(Draft::new(id, member), "").unwrap();
-            }
-            let _running = tokio::spawn(runtime.run(|notice| panic!("{notice}")));
-            let names = found.wait_for(|names| !names.is_empty()).await.unwrap();
-            let names = names.iter();
-            let names: Vec<String> = names
-                .map(|(name, all)| format!("{name} {}", all[0]))
-                .collect();
-            names
-        };
-        assert_eq!(read(false).await, ["n2 10.0.0.9", "registry.test 10.0.0.9"]);
-        let expected = [
-            "n1 10.0.0.1",
-            "n1.test 10.0.0.1",
-            "n2 10.0.0.9",
-            "n2.test 10.0.0.2",
-            "registry.test 10.0.0.9",
-        ];
-        assert_eq!(read(true).await, expected);
-    }
-
-    /// An address of this process alone: all of 127.0.0.0/8 is on the loopback link.
-    fn own(last: u8) -> SocketAddr {
-        let [.., high, low] = std::process::id().to_be_bytes();
-        let ip = Ipv4Addr::new(127, 128 | last, high, low);
-        let free = std::net::TcpListener::bind((ip, 0)).unwrap();
-        free.local_addr().unwrap()
-    }
-
-    fn status(address: SocketAddr) -> AddressStatus {
-        AddressStatus {
-            address: format!("{}/8", address.ip()),
-            local: String::new(),
-            broadcast: String::new(),
-            link_index: 1,
-            link_name: "lo".to_owned(),
-            family: "inet4",
-            scope: "host",
-            flags: String::new(),
-        }
-    }
-
-    #[tokio::test]
-    async fn dns_cache_answers_on_unchanged_addresses_while_another_is_added() {
-        let [a, b, taken] = [own(1), own(2), own(3)];
-        let _taken = std::net::UdpSocket::bind(taken).unwrap();
-        let store = Store::new();
-        let mut runtime = Runtime::new(store.clone());
-        runtime.add(Cache).unwrap();
-        let _running = tokio::spawn(runtime.run(|notice| panic!("{notice}")));
-        let listen = |addresses: &[SocketAddr]| {
-            let config = HostDnsConfig {
-                enabled: true,
-                listen_addresses: addresses.to_vec(),
-                ..HostDnsConfig::default()
-            };
-            store
-                .put(Draft::new(HostDnsConfig::ID, config), "")
-                .unwrap();
-        };
-        let answers_at = async |address: SocketAddr| {
-            let pointer = Pointer::of::<DnsResolveCache>(&address.to_string());
-            let mut watcher = store.watch(&pointer, Start::Now).unwrap();
-            while store
-                .get_as::<DnsResolveCache>(&address.to_string())
-                .is_none()
-            {
-                watcher.next().await.unwrap();
-            }
-        };
-        let test = async {
-            for (id, address) in [("a", a), ("b", b), ("c", taken)] {
-                store.put(Draft::new(id, status(address)), "").unwrap();
-            }
-            listen(&[a]);
-            answers_at(a).await;
-            let mut client = TcpStream::connect(a).await.unwrap();
-            listen(&[a, taken, b]);
-            answers_at(b).await;
-            assert!(
-                store
-                    .get_as::<DnsResolveCache>(&taken.to_string())
-                    .is_none()
-            );
-            // A query for the root's name servers. No upstream is available, which yields an error answer.
-            let question = [0, 17, 7, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1];
-            client.write_all(&question).await.unwrap();
-            let mut start = [0; 6];
-            client.read_exact(&mut start).await.unwrap();
-            assert_eq!((start[2], start[3], start[5] & 15), (7, 7, 2), "{start:?}");
-        };
-        timeout(HEALTH, test).await.unwrap();
-    }
-}
+#[path = "host_dns_tests.rs"]
+mod tests;

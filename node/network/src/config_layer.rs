@@ -24,9 +24,9 @@ use super::alias::aliases;
 use super::default_layer::{unsaid, vip};
 use super::host_dns::service_addresses;
 use super::layers::{
-    Specs, hostname, master, metric, prefix, resolver, route, route_from, time_servers,
+    Specs, hostname, master, matched, metric, prefix, resolver, route, route_from, time_servers,
 };
-use super::links::{Present, real_name};
+use super::links::{Present, real_name, with_real_primary};
 use super::old_form;
 
 const LAYER: Layer = Layer::Configuration;
@@ -161,8 +161,8 @@ fn routing_rules(config: &RoutingRuleConfig, present: &Present) -> Vec<RoutingRu
     let unicast = config.action == RuleAction::Unicast;
     let rule = |family| RoutingRule {
         family,
-        src: config.src.map(|cidr| prefix(cidr).network()),
-        dst: config.dst.map(|cidr| prefix(cidr).network()),
+        src: matched(config.src),
+        dst: matched(config.dst),
         iif_name: name(&config.iif_name),
         oif_name: name(&config.oif_name),
         fw_mark,
@@ -199,7 +199,8 @@ fn links(document: &Document, present: &Present, specs: &mut Specs) {
             "bond",
             config.hardware_addr.map(|mac| mac.0),
         );
-        specs.link(LAYER, &config.name).bond_master = Some(Bond::from(config));
+        let bond = with_real_primary(Bond::from(config), present);
+        specs.link(LAYER, &config.name).bond_master = Some(bond);
         for member in &config.links {
             let member = specs.link(LAYER, real_name(member, present));
             member.bond_name = config.name.to_string();

@@ -156,6 +156,13 @@ pub fn route_from(layer: Layer, link: &str, said: &LinkRoute) -> Option<RouteSpe
     })
 }
 
+/// The network that a routing rule matches. Every packet matches a prefix of length 0, which the kernel accepts but never
+/// shows: with one, a rule would look like another one for ever.
+pub(super) fn matched(said: Option<Cidr>) -> Option<Prefix> {
+    let network = said.map(|cidr| prefix(cidr).network());
+    network.filter(|network| network.length > 0)
+}
+
 pub(super) fn master(name: &str) -> Master {
     Master {
         master_name: name.to_owned(),

@@ -7,11 +7,11 @@ use corten_config::v1alpha1::{DeviceSelector, DhcpOptions, Interface, LegacyRout
 use corten_types::network::LinkStatus;
 use corten_types::network_spec::{Bond, Bridge, Enabled, Filtering, Layer, Vlan};
 use corten_types::network_wireguard::Wireguard;
-use corten_values::{Cidr, LinkName};
+use corten_values::{Cidr, LinkName, vlan_name};
 
 use super::default_layer::{dhcp, vip};
 use super::layers::{Specs, master, metric, prefix, route_from};
-use super::links::{Present, real_name};
+use super::links::{Present, real_name, with_real_primary};
 
 const LAYER: Layer = Layer::Configuration;
 
@@ -46,7 +46,8 @@ fn one(interface: &Interface, name: &str, present: &Present, specs: &mut Specs) 
         specs.tunnel(LAYER, name, Wireguard::from(config));
     }
     if let Some(bond) = &interface.bond {
-        specs.make(LAYER, name, "bond", None).bond_master = Some(Bond::from(bond));
+        let settings = with_real_primary(Bond::from(bond), present);
+        specs.make(LAYER, name, "bond", None).bond_master = Some(settings);
         let by_look = bond.device_selectors.iter();
         let by_look = by_look.flat_map(|selector| selected(selector, present));
         for member in members(&bond.interfaces, present).chain(by_look) {
@@ -82,7 +83,7 @@ fn one(interface: &Interface, name: &str, present: &Present, specs: &mut Specs) 
     }
     share(specs, name, interface.vip.as_ref());
     for vlan in &interface.vlans {
-        let name_of_vlan = format!("{name}.{}", vlan.vlan_id);
+        let name_of_vlan = vlan_name(name, vlan.vlan_id);
         let link = specs.make(LAYER, &name_of_vlan, "vlan", None);
         name.clone_into(&mut link.parent_name);
         link.mtu = vlan.mtu.unwrap_or(0);

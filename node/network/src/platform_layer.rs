@@ -19,7 +19,8 @@ use super::alias::own_address;
 use super::config_layer::identifier;
 use super::default_layer::dhcp;
 use super::layers::{
-    METRIC, Specs, hostname, master, metric, prefix, resolver, route, route_from, time_servers,
+    METRIC, Specs, hostname, master, matched, metric, prefix, resolver, route, route_from,
+    time_servers,
 };
 use super::links::{Present, real_name};
 use super::seed::Seed;
@@ -336,8 +337,8 @@ fn seed_rules(said: &[SeedRule]) -> Vec<RoutingRuleSpec> {
         specs.extend(said.families.iter().map(|family| RoutingRuleSpec {
             rule: RoutingRule {
                 family,
-                src: said.from.map(|cidr| prefix(cidr).network()),
-                dst: said.to.map(|cidr| prefix(cidr).network()),
+                src: matched(said.from),
+                dst: matched(said.to),
                 fw_mark: mark.unwrap_or(0),
                 fw_mask: mark.map_or(0, |_| u32::MAX),
                 table: said.table,

@@ -115,6 +115,17 @@ fn network_config_version_2_matches_links_by_attributes() {
 }
 
 #[test]
+fn rule_of_a_seed_for_every_address_has_the_family_alone() {
+    let text = "version: 2\nethernets: {eth0: {routing-policy: [{from: 0.0.0.0/0, table: 101, priority: 50}]}}";
+    let files = [Some(text.as_bytes().to_vec()), None];
+    let seed = Seed::parse(&files, &Place::default()).unwrap();
+    let (specs, complaints) = of_seed(&seed, &present());
+    assert_eq!(complaints, [] as [&str; 0]);
+    assert_eq!(ids(&specs.rules), ["inet4/50"]);
+    assert_eq!(specs.rules[0].rule.src, None);
+}
+
+#[test]
 fn bridges_have_their_members_and_rules_their_priorities() {
     let (specs, complaints) = seed("bridge-v1.yaml");
     assert_eq!(complaints, [] as [&str; 0]);

@@ -6,6 +6,7 @@ use corten_base::sample;
 use corten_config::Document;
 use corten_types::network::LinkStatus;
 use corten_types::network_names::OperatorSpec;
+use corten_types::prefix::Prefix;
 
 use super::config_layer::{Said, layer_from_config};
 use super::layers::Layered as _;
@@ -104,6 +105,19 @@ fn shared_addresses_leave_the_links_settings_alone() {
         "vip/eth0/10.0.0.9",
     ];
     assert_eq!(all(&said), expected);
+}
+
+#[test]
+fn vlan_of_a_link_with_a_long_name_gets_a_short_one() {
+    let network = "{interfaces: [{interface: enp129s0f0np0, vlans: [{vlanId: 100, dhcp: true}]}]}";
+    let said = layer_from_config(&document(network, ""), &present());
+    let expected = [
+        "enp129s0f0np0 ",
+        "enp15c0f63.100 vlan",
+        "dhcp4/enp15c0f63.100",
+    ];
+    assert_eq!(all(&said), expected);
+    assert_eq!(said.specs.links[1].parent_name, "enp129s0f0np0");
 }
 
 #[test]
@@ -362,6 +376,50 @@ fn aliases_are_numbered_by_hardware_address_and_unique_per_link() {
         assert_eq!(said.complaints, [why]);
     }
     assert!(called(&of(&alias("none", "false"))).is_empty());
+}
+
+#[test]
+fn alias_of_a_preferred_port_is_resolved_in_both_forms() {
+    let others = alias("uplink", "link.driver == \"e1000\"")
+        + "---
+apiVersion: v1alpha1
+kind: BondConfig
+name: bond0
+links: [uplink]
+bondMode: active-backup
+primary: uplink
+";
+    let old = "{interfaces: [{interface: bond1, bond: {mode: active-backup, interfaces: [enp0s3], primary: enp0s3}},
+        {interface: bond2, bond: {mode: active-backup, interfaces: [eth8]}}]}";
+    let said = layer_from_config(&document(old, &others), &present());
+    let bonds = said.specs.links.iter();
+    let bonds = bonds.filter_map(|link| Some((&*link.name, &*link.bond_master.as_ref()?.primary)));
+    let expected = [("bond1", "eth0"), ("bond2", ""), ("bond0", "eth1")];
+    assert_eq!(bonds.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn rule_for_every_address_has_the_family_alone() {
+    let rule = |number: u32, fields: &str| {
+        format!(
+            "---\napiVersion: v1alpha1\nkind: RoutingRuleConfig\nname: '{number}'\n{fields}\ntable: 7\n"
+        )
+    };
+    let others = rule(100, "src: 0.0.0.0/0") + &rule(101, "src: fd00::/8\ndst: ::/0");
+    let said = layer_from_config(&document("{}", &others), &present());
+    let rules = said.specs.rules.iter().map(|spec| &spec.rule);
+    let text = |prefix: &Prefix| prefix.to_string();
+    let found: Vec<_> = rules
+        .map(|rule| {
+            let (src, dst) = (rule.src.as_ref().map(text), rule.dst.as_ref().map(text));
+            (rule.family, src, dst)
+        })
+        .collect();
+    let expected = [
+        ("inet4", None, None),
+        ("inet6", Some("fd00::/8".to_owned()), None),
+    ];
+    assert_eq!(found, expected);
 }
 
 #[test]

@@ -33,7 +33,7 @@ pub use kubernetes::{
 pub use names::{
     Assignment, DriverName, HostName, HostOrAddress, LinkAlias, LinkName, LinkPattern, ModuleName,
     ModuleParameter, VolumeName, is_device_feature, is_file_name, is_host_name, is_kernel_setting,
-    is_link_name, is_variable,
+    is_link_name, is_variable, vlan_name,
 };
 pub use network::{Cidr, Endpoint, Mac, Ports, SubnetMatch};
 pub use object::Object;

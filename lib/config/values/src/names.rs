@@ -1,6 +1,11 @@
 //! Names: of hosts, links, volumes, drivers, modules, variables and kernel settings.
 
+use sha2::{Digest as _, Sha256};
+
 use crate::text::texts;
+
+/// Length limit of a link's name in bytes (kernel: `IFNAMSIZ`, less the zero byte at the end).
+const LONGEST_LINK_NAME: usize = 15;
 
 texts! {
     /// A host or domain name: RFC 1123, labels separated by dots.
@@ -55,11 +60,24 @@ pub fn is_host_name(name: &str) -> bool {
 /// Whether the text is a valid name of a network link in the kernel.
 #[must_use]
 pub fn is_link_name(name: &str) -> bool {
-    (1..=15).contains(&name.len())
+    (1..=LONGEST_LINK_NAME).contains(&name.len())
         && !matches!(name, "." | "..")
         && name
             .chars()
             .all(|c| c.is_ascii_graphic() && !matches!(c, '/' | ':' | '%'))
+}
+
+/// The name of a VLAN of `machine.network.interfaces`, as in the reference: that of its link and the VLAN's number. A
+/// long link name is shortened to its first characters and a part of its SHA-256, for the kernel's limit.
+#[must_use]
+pub fn vlan_name(link: &str, id: u16) -> String {
+    // The number of each VLAN fits, so that all VLANs of a link have names of the same form.
+    if link.len() + ".4095".len() <= LONGEST_LINK_NAME {
+        return format!("{link}.{id}");
+    }
+    let start: String = link.chars().take(4).collect();
+    let [a, b, c, ..] = <[u8; 32]>::from(Sha256::digest(link));
+    format!("{start}{a:02x}{b:02x}{c:02x}.{id}")
 }
 
 /// Whether the text is the name of a file that is not hidden: letters, digits, `_`, `-` and `.`.
@@ -115,6 +133,16 @@ pub fn is_kernel_setting(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn vlan_name_fits_the_kernel_and_differs_by_link() {
+        assert_eq!(vlan_name("eth0", 5), "eth0.5");
+        assert_eq!(vlan_name("0123456789", 4095), "0123456789.4095");
+        // `printf enp129s0f0np0 | sha256sum` begins with 5c0f63.
+        assert_eq!(vlan_name("enp129s0f0np0", 100), "enp15c0f63.100");
+        assert_ne!(vlan_name("enp129s0f1np1", 100), "enp15c0f63.100");
+        assert!(is_link_name(&vlan_name("enp129s0f0np0", 4095)));
+    }
 
     #[test]
     fn only_dns_names_are_names() {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use dhcproto::v4::MessageType;
 
 use super::message::{Answer, Identity, Kind, Lease, Question};
+use super::name::{Name, Occasion};
 use crate::random::{Random, back_off};
 use crate::{FOR_EVER, News, Over, RETRY, SOONEST_RENEWAL, seconds, useless};
 
@@ -36,6 +37,8 @@ const PROBES: u32 = 3;
 const PROBE_WAIT: Duration = Duration::from_millis(60);
 /// The shortest delay after an address was declined (RFC 2131, section 3.1, point 5).
 const DECLINE_WAIT: Duration = Duration::from_secs(10);
+/// The delay before a new lease is renewed to tell the node's name, if none was told: the name settles meanwhile.
+const TELL_WAIT: Duration = Duration::from_secs(10);
 /// Lifetime of a lease whose server names none, as in the reference.
 const DEFAULT_TIME: u32 = 30 * 60;
 
@@ -124,6 +127,8 @@ pub(super) struct Machine {
     /// Address to ask for.
     former: Option<Ipv4Addr>,
     held: Option<Lease>,
+    /// The node's name towards the server.
+    pub name: Name,
     /// T2 and end of the held lease. An earlier client may have reported the end.
     rebind: Duration,
     end: Option<Duration>,
@@ -153,6 +158,7 @@ impl Machine {
             failures: 0,
             former,
             held: None,
+            name: Name::default(),
             rebind: now,
             end,
         }
@@ -268,15 +274,9 @@ impl Machine {
     /// Sends the message of the current state and sets the time to send it again.
     fn send(&mut self, now: Duration, actions: &mut Vec<Action>) {
         let since = now.saturating_sub(self.began).as_secs();
-        let mut question = Question {
-            kind: MessageType::Request,
-            xid: self.xid,
-            seconds: u16::try_from(since).unwrap_or(u16::MAX),
-            own: None,
-            requested: None,
-            server: None,
-        };
-        let mut to = None;
+        let mut question = Question::new(MessageType::Request, self.xid);
+        question.seconds = u16::try_from(since).unwrap_or(u16::MAX);
+        let (mut to, mut occasion) = (None, Occasion::Start);
         let mut wait = back_off(FIRST_WAIT, LONGEST_WAIT, self.sent);
         let held = self
             .held
@@ -289,14 +289,17 @@ impl Machine {
             }
             State::Requesting { address, server } => {
                 (question.requested, question.server) = (Some(address), Some(server));
+                occasion = Occasion::Offer;
             }
             State::Renewing => {
                 question.own = held.map(|(own, _)| own);
+                occasion = Occasion::Renewal;
                 to = held.map(|(_, server)| server);
                 wait = until(self.rebind, now);
             }
             State::Rebinding => {
                 question.own = held.map(|(own, _)| own);
+                occasion = Occasion::Renewal;
                 wait = until(self.end.unwrap_or(now), now);
             }
             _ => {
@@ -309,6 +312,7 @@ impl Machine {
                 }
             }
         }
+        question.name = self.name.tell(occasion);
         let from = question.own.unwrap_or(Ipv4Addr::UNSPECIFIED);
         let message = question.bytes(&self.identity);
         actions.push(match to {
@@ -324,7 +328,7 @@ impl Machine {
 
     /// An answer of the current exchange.
     fn answer(&mut self, answer: Answer, now: Duration, actions: &mut Vec<Action>) {
-        let lease = answer.lease;
+        let mut lease = answer.lease;
         let is_holder = self
             .held
             .as_ref()
@@ -341,6 +345,7 @@ impl Machine {
         }
         match (&self.state, answer.kind) {
             (State::Selecting, Kind::Offer) => {
+                self.name.hear(&mut lease);
                 let (address, server) = (lease.address, lease.server);
                 // The exchange continues with its transaction id.
                 (self.state, self.sent) = (State::Requesting { address, server }, 0);
@@ -373,7 +378,8 @@ impl Machine {
     }
 
     /// Takes an acknowledged lease: at once if its address is in use here, otherwise after a probe.
-    fn take(&mut self, lease: Lease, now: Duration) {
+    fn take(&mut self, mut lease: Lease, now: Duration) {
+        self.name.hear(&mut lease);
         let is_held = self
             .held
             .as_ref()
@@ -419,6 +425,9 @@ impl Machine {
         self.rebind = given.saturating_add(rebind).min(end);
         let soonest = now + SOONEST_RENEWAL;
         self.timer = given.saturating_add(renew).min(self.rebind).max(soonest);
+        if self.held.is_none() && self.name.is_untold() {
+            self.timer = self.timer.min(now + TELL_WAIT);
+        }
         self.end = Some(end);
         self.former = Some(lease.address);
         self.failures = 0;
@@ -440,12 +449,9 @@ impl Machine {
         actions.push(Action::Tell(News::Complaint(what)));
         self.xid = self.random.number();
         let question = Question {
-            kind: MessageType::Decline,
-            xid: self.xid,
-            seconds: 0,
-            own: None,
             requested: Some(address),
             server: Some(server),
+            ..Question::new(MessageType::Decline, self.xid)
         };
         actions.push(Action::Broadcast {
             from: Ipv4Addr::UNSPECIFIED,

@@ -575,6 +575,88 @@ fn lease_of_an_earlier_client_expires() {
     assert_eq!(told(&actions), [&News::Over(Over::Expired)]);
 }
 
+fn named(name: &str) -> Lease {
+    Lease {
+        hostname: Some(name.to_owned()),
+        ..lease()
+    }
+}
+
+/// The name that the only message among the actions tells.
+fn name(actions: &[Action]) -> Option<String> {
+    let message = actions.iter().find_map(|action| match action {
+        Action::Broadcast { message, .. } | Action::Unicast { message, .. } => Some(message),
+        _ => None,
+    });
+    let message = Message::from_bytes(message.unwrap()).unwrap();
+    match message.opts().get(OptionCode::Hostname) {
+        Some(DhcpOption::Hostname(name)) => Some(name.clone()),
+        _ => None,
+    }
+}
+
+/// The name that the only lease among the actions gives the node.
+fn given(actions: &[Action]) -> Option<String> {
+    match &*told(actions) {
+        [News::Lease(lease, _)] => lease.hostname.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn server_without_a_name_for_the_node_is_told_its_name() {
+    let mut client = Client::new(None);
+    client.machine.name.own = Some("n1".to_owned());
+    assert_eq!(name(&client.step()), None);
+    assert_eq!(name(&client.says(Kind::Offer, lease())).unwrap(), "n1");
+    // A server that repeats the name has none of its own.
+    client.says(Kind::Ack, named("n1.example.com"));
+    assert_eq!(given(&client.probes()), None);
+    assert!(client.machine.deadline() > client.now + TELL_WAIT);
+    // A new name, and then one of the server, count from the next renewal.
+    client.machine.name.own = Some("n2".to_owned());
+    assert_eq!(name(&client.step()).unwrap(), "n2");
+    assert_eq!(given(&client.says(Kind::Ack, named("n7"))).unwrap(), "n7");
+    client.machine.name.own = Some("n7".to_owned());
+    assert_eq!(name(&client.step()), None);
+}
+
+#[test]
+fn name_of_the_server_is_not_told_back_until_another_one_wins() {
+    let mut client = Client::new(None);
+    client.machine.name.own = Some("generated".to_owned());
+    client.step();
+    assert_eq!(name(&client.says(Kind::Offer, named("n7"))), None);
+    client.says(Kind::Ack, named("n7"));
+    assert_eq!(given(&client.probes()).unwrap(), "n7");
+    client.machine.name.own = Some("configured".to_owned());
+    assert_eq!(name(&client.step()).unwrap(), "configured");
+}
+
+#[test]
+fn client_that_ignores_names_tells_its_own() {
+    let mut client = Client::new(None);
+    client.machine.name = Name::new(true);
+    client.machine.name.own = Some("n1".to_owned());
+    client.step();
+    assert_eq!(name(&client.says(Kind::Offer, named("n7"))).unwrap(), "n1");
+    client.says(Kind::Ack, named("n7"));
+    assert_eq!(given(&client.probes()), None);
+}
+
+#[test]
+fn name_follows_soon_after_a_lease_without_an_offer() {
+    let mut client = Client::new(Some(OWN));
+    client.machine.name.own = Some("n1".to_owned());
+    assert_eq!(name(&client.step()), None);
+    client.says(Kind::Ack, lease());
+    client.probes();
+    assert_eq!(client.machine.deadline(), client.now + TELL_WAIT);
+    assert_eq!(name(&client.step()).unwrap(), "n1");
+    client.says(Kind::Ack, lease());
+    assert!(client.machine.deadline() > client.now + TELL_WAIT);
+}
+
 fn event() -> impl Strategy<Value = (u8, Lease, bool)> {
     let address = prop_oneof![
         Just(OWN),

@@ -85,9 +85,23 @@ pub(super) struct Question {
     pub requested: Option<Ipv4Addr>,
     /// Server that the message is for.
     pub server: Option<Ipv4Addr>,
+    /// The node's name.
+    pub name: Option<String>,
 }
 
 impl Question {
+    pub fn new(kind: MessageType, xid: u32) -> Question {
+        Question {
+            kind,
+            xid,
+            seconds: 0,
+            own: None,
+            requested: None,
+            server: None,
+            name: None,
+        }
+    }
+
     pub fn bytes(self, identity: &Identity) -> Vec<u8> {
         let own = self.own.unwrap_or(Ipv4Addr::UNSPECIFIED);
         let none = Ipv4Addr::UNSPECIFIED;
@@ -103,6 +117,9 @@ impl Question {
         }
         if let Some(server) = self.server {
             options.insert(DhcpOption::ServerIdentifier(server));
+        }
+        if let Some(name) = self.name {
+            options.insert(DhcpOption::Hostname(name));
         }
         if self.kind == MessageType::Discover {
             options.insert(DhcpOption::RapidCommit);

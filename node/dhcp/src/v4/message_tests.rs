@@ -192,12 +192,9 @@ fn requests_name_the_client_as_the_config_says() {
 #[test]
 fn requests_have_the_form_of_the_rfc() {
     let question = Question {
-        kind: MessageType::Discover,
-        xid: 0x1122_3344,
         seconds: 7,
-        own: None,
         requested: Some(OWN),
-        server: None,
+        ..Question::new(MessageType::Discover, 0x1122_3344)
     };
     let bytes = question.clone().bytes(&identity());
     assert_eq!(
@@ -214,6 +211,13 @@ fn requests_have_the_form_of_the_rfc() {
     );
     assert_eq!(found.address(OptionCode::RequestedIpAddress), Some(OWN));
     assert!(found.0.contains_key(&80) && !found.0.contains_key(&54));
+    assert!(!found.0.contains_key(&12));
+    let named = Question {
+        name: Some("n1".to_owned()),
+        ..question.clone()
+    };
+    let found_name = options(&named.bytes(&identity()));
+    assert_eq!(found_name.get(OptionCode::Hostname), b"n1");
     let wanted = found.get(OptionCode::ParameterRequestList);
     for code in [1, 3, 6, 12, 15, 26, 33, 42, 51, 58, 59, 119, 121, 249] {
         assert!(wanted.contains(&code), "{code}");

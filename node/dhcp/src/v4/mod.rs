@@ -3,6 +3,7 @@
 mod frame;
 mod machine;
 mod message;
+mod name;
 mod wire;
 
 pub(crate) use message::Lease;
@@ -17,6 +18,7 @@ use crate::random::Random;
 
 use machine::{Action, Event, Machine};
 use message::Identity;
+use name::Name;
 use wire::Wire;
 
 /// Runs the client until `again` closes. `former` is the address that the link had before.
@@ -36,6 +38,7 @@ pub(super) async fn run(
     let random = Random::from_kernel();
     let end = outside.end();
     let mut machine = Machine::new(identity.clone(), random, former, end, clock.now());
+    machine.name = Name::new(asking.dhcp.skip_hostname);
     let mut wire = Wire::new(asking, identity);
     loop {
         let event = tokio::select! {
@@ -47,6 +50,7 @@ pub(super) async fn run(
             () = clock.until(Some(machine.deadline())) => Event::Timer,
             event = wire.next() => event,
         };
+        machine.name.own = name::own(&corten_sys::host::hostname());
         let actions = machine.handle(event, clock.now());
         wire.listen(machine.listens());
         for action in actions {

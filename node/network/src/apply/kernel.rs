@@ -11,7 +11,9 @@ use rtnetlink::packet_core::{
 use rtnetlink::packet_route::address::{
     AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressScope, CacheInfo,
 };
-use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
+use rtnetlink::packet_route::link::{
+    InfoBond, InfoData, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+};
 use rtnetlink::packet_route::route::{
     RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
 };
@@ -84,6 +86,14 @@ impl Rtnetlink {
                 self.set(name, |link| link.controller(master)).await?
             }
             Step::Master(name, None) => self.set(name, LinkMessageBuilder::nocontroller).await?,
+            Step::Primary(bond, port) => {
+                let port = match port {
+                    Some(port) => self.index(port).await?,
+                    None => 0,
+                };
+                let message = link_message::prefer(self.index(bond).await?, port);
+                self.send(RouteNetlinkMessage::NewLink(message), 0).await
+            }
             Step::AddAddress(spec) => {
                 let message = self.link(&spec.link_name).await?;
                 let index = message.header.index;
@@ -115,7 +125,9 @@ impl Rtnetlink {
             }
             Step::AddRoute(spec) => {
                 let message = self.route_message(spec).await?;
-                self.add_route(message).await
+                // Next to others with the same destination; `rtnetlink` itself can only replace them.
+                let message = RouteNetlinkMessage::NewRoute(message);
+                self.send(message, NLM_F_CREATE | NLM_F_APPEND).await
             }
             Step::RemoveRoute(spec) => {
                 let message = self.route_message(spec).await?;
@@ -153,10 +165,10 @@ impl Rtnetlink {
         }
     }
 
-    /// Adds a route next to others with the same destination; `rtnetlink` itself can only replace them.
-    async fn add_route(&self, message: RouteMessage) -> Result<(), Error> {
-        let mut request = NetlinkMessage::from(RouteNetlinkMessage::NewRoute(message));
-        request.header.flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_APPEND;
+    /// Sends a message for which `rtnetlink` has no request with these flags.
+    async fn send(&self, message: RouteNetlinkMessage, flags: u16) -> Result<(), Error> {
+        let mut request = NetlinkMessage::from(message);
+        request.header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
         let mut answers = self.0.clone().request(request)?;
         while let Some(answer) = answers.next().await {
             if let NetlinkPayload::Error(error) = answer.payload {
@@ -250,8 +262,12 @@ fn link(message: &LinkMessage) -> Option<(String, FoundLink)> {
             LinkAttribute::Controller(index) => link.master = *index,
             LinkAttribute::LinkInfo(infos) => {
                 for info in infos {
-                    if let LinkInfo::Kind(kind) = info {
-                        link.kind = kind.to_string();
+                    match info {
+                        LinkInfo::Kind(kind) => link.kind = kind.to_string(),
+                        LinkInfo::Data(InfoData::Bond(settings)) => {
+                            link.primary = primary(settings);
+                        }
+                        _ => {}
                     }
                 }
             }
@@ -259,6 +275,14 @@ fn link(message: &LinkMessage) -> Option<(String, FoundLink)> {
         }
     }
     Some((name?, link))
+}
+
+fn primary(settings: &[InfoBond]) -> u32 {
+    let mut ports = settings.iter().filter_map(|setting| match setting {
+        InfoBond::Primary(port) => Some(*port),
+        _ => None,
+    });
+    ports.next().unwrap_or(0)
 }
 
 fn address(message: &AddressMessage) -> Option<((u32, Prefix), bool)> {

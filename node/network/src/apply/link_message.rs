@@ -7,8 +7,8 @@ use corten_types::network_spec::{Bond, LinkSpec};
 use corten_yaml::read::Word;
 use rtnetlink::packet_route::link::{
     BondAdSelect, BondAllPortActive, BondArpAllTargets, BondArpValidate, BondFailOverMac,
-    BondLacpRate, BondMode, BondPrimaryReselect, BondXmitHashPolicy, BridgeStpState, LinkMessage,
-    VlanProtocol,
+    BondLacpRate, BondMode, BondPrimaryReselect, BondXmitHashPolicy, BridgeStpState, InfoKind,
+    LinkMessage, VlanProtocol,
 };
 use rtnetlink::{
     LinkBond, LinkBridge, LinkDummy, LinkMessageBuilder, LinkVeth, LinkVlan, LinkVrf, LinkWireguard,
@@ -98,6 +98,19 @@ fn number<W: Word + PartialEq>(choice: W) -> u8 {
     at.and_then(|at| u8::try_from(at).ok()).unwrap_or(0)
 }
 
+/// Whether the bond's mode has a preferred port.
+pub(super) fn prefers_a_port(bond: &Bond) -> bool {
+    use kinds::BondMode::{ActiveBackup, BalanceAlb, BalanceTlb};
+    matches!(bond.mode, ActiveBackup | BalanceAlb | BalanceTlb)
+}
+
+/// The message by which the bond with this index prefers the port with that one; 0: none. It counts only as a message
+/// that makes a link: others cannot change the settings of a kind.
+pub(super) fn prefer(bond: u32, port: u32) -> LinkMessage {
+    let message = BondMessage::new_with_info_kind(InfoKind::Bond);
+    message.index(bond).primary(port).build()
+}
+
 /// Drops the settings that the kernel rejects in the bond's mode, or without link monitoring. One of them fails the
 /// whole bond (kernel: `unsuppmodes` in drivers/net/bonding/bond_options.c). Specs in META always contain every
 /// setting.
@@ -123,7 +136,7 @@ fn counting(bond: &Bond) -> Bond {
     if !balances {
         bond.tlb_logical_lb = None;
     }
-    if !balances && bond.mode != kinds::BondMode::ActiveBackup {
+    if !prefers_a_port(&bond) {
         bond.primary.clear();
     }
     if bond.mode != kinds::BondMode::BalanceRr {
@@ -221,6 +234,16 @@ mod tests {
             kind,
             ..LinkSpec::default()
         }
+    }
+
+    #[test]
+    fn preferred_port_is_set_on_a_bond_that_exists() {
+        let message = prefer(7, 3);
+        assert_eq!(message.header.index, 7);
+        let InfoData::Bond(settings) = data(&message) else {
+            panic!("{message:?}");
+        };
+        assert_eq!(*settings, [InfoBond::Primary(3)]);
     }
 
     fn data(message: &LinkMessage) -> &InfoData {

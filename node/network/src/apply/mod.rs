@@ -77,6 +77,8 @@ pub struct FoundLink {
     pub mtu: u32,
     /// Index of the bond, bridge or VRF that the link is part of, or 0.
     pub master: u32,
+    /// Index of the bond's preferred port, or 0.
+    pub primary: u32,
     /// Hardware address; empty if the link has none.
     pub hardware_addr: Vec<u8>,
     /// Whether the link receives multicast.
@@ -130,6 +132,8 @@ pub enum Step {
     Wireguard(String, Box<wireguard::Change>),
     /// Attaches a link to another one, or detaches it.
     Master(String, Option<String>),
+    /// Prefers a port of a bond, or none.
+    Primary(String, Option<String>),
     /// Adds an address.
     AddAddress(AddressSpec),
     /// Removes an address.
@@ -153,6 +157,8 @@ impl fmt::Display for Step {
             Step::Wireguard(link, _) => write!(f, "set the keys and peers of {link}"),
             Step::Master(link, Some(master)) => write!(f, "add {link} to {master}"),
             Step::Master(link, None) => write!(f, "remove {link} from its bond or bridge"),
+            Step::Primary(bond, Some(port)) => write!(f, "prefer {port} in {bond}"),
+            Step::Primary(bond, None) => write!(f, "prefer no link in {bond}"),
             Step::AddAddress(address) => {
                 write!(
                     f,
@@ -187,8 +193,21 @@ struct Applied {
     unit: Unit,
     /// MTU of the link before its first change.
     mtu: Option<u32>,
-    /// Whether the kernel accepted all of it, which makes it a state to roll back to.
+    /// Whether the kernel accepted all of it.
     worked: bool,
+}
+
+impl Applied {
+    /// Whether a refused change to `unit` is rolled back to this state. A link without an address that gets its first
+    /// ones, as from a DHCP lease, is reachable with a part of the change, and not without it.
+    fn is_safe(&self, unit: Option<&Unit>) -> bool {
+        let gets_first = |unit: &Unit| {
+            self.unit.addresses.is_empty()
+                && !unit.addresses.is_empty()
+                && !steps::is_remade(self.unit.link.as_ref(), unit.link.as_ref())
+        };
+        self.worked && !unit.is_some_and(gets_first)
+    }
 }
 
 /// Everything that a failed unit depended on: while it is unchanged, a retry would fail again.
@@ -317,6 +336,7 @@ async fn apply_unit(
     found: &mut Found,
 ) -> Result<Option<Refusal>, String> {
     let before = memory.applied.get(name).cloned();
+    let is_safe = before.as_ref().is_some_and(|before| before.is_safe(unit));
     let mtu = before.as_ref().and_then(|before| before.mtu);
     let mtu = mtu.or(found.links.get(name).map(|link| link.mtu));
     let mut complaint = None;
@@ -341,8 +361,7 @@ async fn apply_unit(
             break;
         }
         // Without a state to roll back to, a partial network is better than none.
-        let goes_on = !before.as_ref().is_some_and(|before| before.worked);
-        complaint = perform_all(kernel, &steps, goes_on).await;
+        complaint = perform_all(kernel, &steps, !is_safe).await;
         *found = kernel.look().await?;
         if complaint.is_some() {
             break;
@@ -352,7 +371,7 @@ async fn apply_unit(
         remember(memory, name, unit, mtu, true);
         return Ok(None);
     };
-    let Some(before) = before.filter(|before| before.worked) else {
+    let Some(before) = before.filter(|_| is_safe) else {
         // Parts that the kernel did not remove still exist and stay on record.
         if unit.is_some() {
             remember(memory, name, unit, mtu, false);

@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use corten_types::network_spec::{AddressSpec, LinkSpec, RouteSpec};
+use corten_types::network_spec::{AddressSpec, Bond, LinkSpec, RouteSpec};
 use corten_types::prefix::Prefix;
 
-use super::{Failed, Found, FoundLink, FoundRoute, Step, Unit, Units};
+use super::{Failed, Found, FoundLink, FoundRoute, Step, Unit, Units, link_message};
 use crate::wireguard;
 
 /// Names of all units, links before the links that depend on them.
@@ -178,12 +178,27 @@ fn make(
     }))
 }
 
+/// Whether the change from one spec to the other deletes a virtual link.
+pub fn is_remade(had: Option<&LinkSpec>, wanted: Option<&LinkSpec>) -> bool {
+    let Some(had) = had.filter(|had| had.logical) else {
+        return false;
+    };
+    !wanted.is_some_and(|wanted| wanted.logical && is_made_alike(had, wanted))
+}
+
 /// Whether two specs differ only in settings that can change in place.
 fn is_made_alike(one: &LinkSpec, other: &LinkSpec) -> bool {
+    let bond = |spec: &LinkSpec| {
+        let bond = spec.bond_master.clone();
+        bond.map(|bond| Bond {
+            primary: String::new(),
+            ..bond
+        })
+    };
     one.kind == other.kind
         && one.parent_name == other.parent_name
         && one.vlan == other.vlan
-        && one.bond_master == other.bond_master
+        && bond(one) == bond(other)
         && one.bridge_master == other.bridge_master
         && one.vrf_master == other.vrf_master
         && one.veth == other.veth
@@ -242,7 +257,37 @@ fn set(
         let change = wireguard::change(had, tunnel, link.wireguard.as_ref());
         steps.extend(change.map(|change| Step::Wireguard(name(), Box::new(change))));
     }
+    prefer(had, spec, link, found, steps);
     switch(link, spec.up != Some(false), steps);
+}
+
+/// Sets the preferred port of a bond once the port is in it: often it joins after the bond is made.
+fn prefer(
+    had: Option<&LinkSpec>,
+    spec: &LinkSpec,
+    bond: &FoundLink,
+    found: &Found,
+    steps: &mut Vec<Step>,
+) {
+    let port = primary(Some(spec));
+    let step = |port: Option<&str>| Step::Primary(spec.name.clone(), port.map(str::to_owned));
+    match port.map(|port| found.links.get(port)) {
+        Some(Some(link)) => {
+            let is_in = bond.index != 0 && link.master == bond.index;
+            if is_in && bond.primary != link.index {
+                steps.push(step(port));
+            }
+        }
+        None if bond.primary != 0 && primary(had).is_some() => steps.push(step(None)),
+        _ => {}
+    }
+}
+
+/// The preferred port of a bond whose mode has one.
+fn primary(spec: Option<&LinkSpec>) -> Option<&str> {
+    let bond = spec?.bond_master.as_ref()?;
+    let has_one = link_message::prefers_a_port(bond) && !bond.primary.is_empty();
+    has_one.then_some(&bond.primary)
 }
 
 fn addresses(index: u32, had: &Unit, wanted: &Unit, found: &Found, steps: &mut Vec<Step>) {

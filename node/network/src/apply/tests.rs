@@ -97,6 +97,10 @@ impl Fake {
                 let master = master.as_deref().map_or(0, |master| index(found, master));
                 found.links.get_mut(name).unwrap().master = master;
             }
+            Step::Primary(bond, port) => {
+                let port = port.as_deref().map_or(0, |port| index(found, port));
+                found.links.get_mut(bond).unwrap().primary = port;
+            }
             Step::AddAddress(spec) => {
                 let index = index(found, &spec.link_name);
                 found.addresses.insert((index, spec.address), true);
@@ -373,6 +377,40 @@ async fn first_failed_change_keeps_its_applied_part() {
     assert_eq!(fake.look().await.unwrap().addresses.len(), 1);
 }
 
+/// The settings of a lease come to a link that the engine has already set up without any.
+#[tokio::test]
+async fn first_address_stays_when_the_link_refuses_another_part() {
+    for refused in ["set the MTU", "add the route"] {
+        let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
+        let mut specs = Specs::default();
+        specs.link(LAYER, "eth0");
+        assert!(apply_to(&fake, &mut memory, &all(&specs)).await.is_empty());
+        let mut leased = eth0("10.0.0.2/24", "10.0.0.1");
+        let link = leased.get_mut("eth0").unwrap().link.as_mut();
+        link.unwrap().mtu = 9000;
+        fake.refuse(&[refused]);
+        let complaints = apply_to(&fake, &mut memory, &leased).await;
+        assert!(complaints[0].ends_with(": refused"), "{complaints:?}");
+        let found = fake.look().await.unwrap();
+        assert!(found.addresses.contains_key(&(1, prefix("10.0.0.2/24"))));
+        assert_eq!(found.routes.is_empty(), refused == "add the route");
+        // The engine does not repeat the attempt while nothing changes.
+        assert!(apply_to(&fake, &mut memory, &leased).await.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn bond_without_an_address_returns_when_another_one_is_refused() {
+    use corten_config::kinds::BondMode;
+    let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
+    let mut old = bond(BondMode::BalanceRr);
+    old.get_mut("bond0").unwrap().addresses.clear();
+    assert!(apply_to(&fake, &mut memory, &old).await.is_empty());
+    fake.refuse(&["add the address"]);
+    let complaints = apply_to(&fake, &mut memory, &bond(BondMode::Lacp)).await;
+    assert!(complaints[0].ends_with("the previous settings are restored"));
+}
+
 #[tokio::test]
 async fn failed_removal_is_remembered_and_retried() {
     let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
@@ -449,6 +487,37 @@ async fn links_are_created_in_dependency_order_and_recreated_when_changed() {
     apply_to(&fake, &mut memory, &Units::new()).await;
     let names: Vec<String> = fake.look().await.unwrap().links.into_keys().collect();
     assert_eq!(names, ["eth0", "eth1"]);
+}
+
+#[tokio::test]
+async fn preferred_port_of_a_bond_is_set_once_the_port_is_in_it() {
+    use corten_config::kinds::BondMode;
+    let prefers = |port: &str, mode: BondMode| {
+        let mut units = bond(mode);
+        let link = units.get_mut("bond0").unwrap().link.as_mut().unwrap();
+        let settings = link.bond_master.as_mut().unwrap();
+        port.clone_into(&mut settings.primary);
+        units
+    };
+    let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
+    let second = prefers("eth1", BondMode::ActiveBackup);
+    assert!(apply_to(&fake, &mut memory, &second).await.is_empty());
+    assert!(!fake.taken().iter().any(|step| step.contains("prefer")));
+    fake.add("eth1", "");
+    assert!(apply_to(&fake, &mut memory, &second).await.is_empty());
+    let expected = ["add eth1 to bond0", "set eth1 up", "prefer eth1 in bond0"];
+    assert_eq!(fake.taken(), expected);
+    // Another port, or none, needs no new bond.
+    let first = prefers("eth0", BondMode::ActiveBackup);
+    assert!(apply_to(&fake, &mut memory, &first).await.is_empty());
+    assert_eq!(fake.taken(), ["prefer eth0 in bond0"]);
+    let none = prefers("", BondMode::ActiveBackup);
+    assert!(apply_to(&fake, &mut memory, &none).await.is_empty());
+    assert_eq!(fake.taken(), ["prefer no link in bond0"]);
+    // The kernel refuses the setting in the other modes.
+    let lacp = prefers("eth0", BondMode::Lacp);
+    assert!(apply_to(&fake, &mut memory, &lacp).await.is_empty());
+    assert!(!fake.taken().iter().any(|step| step.contains("prefer")));
 }
 
 #[tokio::test]

@@ -1,51 +1,71 @@
-//! Answers DNS queries from the cache and the network's name servers. hickory provides the protocol and the cache; this
-//! module chooses the name servers and sets the limits.
+//! Answers DNS queries: those for the node's own names itself, all others from the name servers and their cache.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 
-use hickory_resolver::config::{
-    ConnectionConfig, NameServerConfig, ProtocolConfig, ResolverConfig, ResolverOpts,
-};
-use hickory_resolver::net::runtime::{Time, TokioRuntimeProvider};
+use hickory_resolver::net::runtime::Time;
 use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::{
     Edns, Header, HeaderCounts, MessageType, Metadata, OpCode, ResponseCode,
 };
+use hickory_resolver::proto::rr::rdata::PTR;
 use hickory_resolver::proto::rr::{DNSClass, Name, RData, Record, RecordType};
-use hickory_resolver::{Resolver, TokioResolver};
 use hickory_server::server::{Request, RequestHandler, ResponseHandler, ResponseInfo};
 use hickory_server::zone_handler::MessageResponseBuilder;
 use tokio::sync::Semaphore;
 
-/// Number of cached answers. A typical answer takes about 1 KiB.
-const CACHE: u64 = 2048;
+use super::upstreams::Upstreams;
 
 /// Limit of pending queries; further queries are refused. It keeps an unreachable name server from growing the memory
 /// of process 1.
 pub(super) const WAITING: usize = 512;
 
-/// Timeout of a query. A resolver retries, or tries another server, after 5 s (resolv.conf(5)); our error must arrive
-/// earlier.
-const TIMEOUT: Duration = Duration::from_millis(4500);
-
-/// Lifetime of negative answers (facts: 7.2).
-const NEGATIVE: Duration = Duration::from_secs(10);
-
 /// Lifetime of the node's own answers in seconds (facts: 7.2).
 const OWN: u32 = 10;
 
-/// Addresses of the names that the node itself knows. A name is in lower case and has no dot at its end.
-pub type Names = BTreeMap<String, Vec<IpAddr>>;
+/// What the node itself knows. A name is in lower case and has no dot at its end.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Names {
+    /// Addresses of names.
+    pub addresses: BTreeMap<String, Vec<IpAddr>>,
+    /// Names of addresses, for reverse queries.
+    pub reverse: BTreeMap<IpAddr, Vec<String>>,
+}
+
+impl Names {
+    /// The records of this type, without those that DNS cannot express.
+    fn data(&self, name: &Name, kind: RecordType) -> Vec<RData> {
+        if kind == RecordType::PTR {
+            // The name of a whole network is not that of its first address.
+            let whole = name.parse_arpa_name().ok();
+            let whole = whole.filter(|net| net.prefix_len() == net.max_prefix_len());
+            let names = whole.and_then(|net| self.reverse.get(&net.addr()));
+            let names = names.into_iter().flatten();
+            let names = names.filter_map(|name| Name::from_ascii(format!("{name}.")).ok());
+            return names.map(|name| RData::PTR(PTR(name))).collect();
+        }
+        let key = name.to_lowercase().to_string();
+        let addresses = self.addresses.get(key.trim_end_matches('.'));
+        let data = addresses
+            .into_iter()
+            .flatten()
+            .map(|address| match address {
+                IpAddr::V4(address) => RData::A((*address).into()),
+                IpAddr::V6(address) => RData::AAAA((*address).into()),
+            });
+        data.filter(|data| data.record_type() == kind).collect()
+    }
+}
 
 /// Forwards queries to the name servers; cheap to clone.
 #[derive(Clone)]
 pub struct Forwarder {
     names: Arc<RwLock<Names>>,
     /// `None` while there are no name servers.
-    resolver: Arc<RwLock<Option<TokioResolver>>>,
+    upstreams: Arc<RwLock<Option<Arc<Upstreams>>>>,
+    /// Name servers that are asked last.
+    last: Arc<RwLock<BTreeSet<SocketAddr>>>,
     pub(super) free: Arc<Semaphore>,
 }
 
@@ -59,45 +79,45 @@ impl Default for Forwarder {
     fn default() -> Forwarder {
         Forwarder {
             names: Arc::default(),
-            resolver: Arc::default(),
+            upstreams: Arc::default(),
+            last: Arc::default(),
             free: Arc::new(Semaphore::new(WAITING)),
         }
     }
 }
 
 impl Forwarder {
-    /// Forwards to these servers from now on, with an empty cache.
+    /// Forwards to these servers from now on, with an empty cache. A later server is asked when those before it fail.
     ///
     /// # Errors
     /// hickory cannot be set up.
     pub fn ask(&self, servers: &[SocketAddr]) -> Result<(), String> {
-        let resolver = match servers {
+        let upstreams = match servers {
             [] => None,
-            _ => Some(resolver(servers, options())?),
+            _ => Some(Arc::new(Upstreams::new(servers)?)),
         };
         // A poisoned lock is safe to use: the value is replaced as a whole.
         *self
-            .resolver
+            .upstreams
             .write()
-            .unwrap_or_else(PoisonError::into_inner) = resolver;
+            .unwrap_or_else(PoisonError::into_inner) = upstreams;
         Ok(())
     }
 
-    /// Answers queries for the addresses of these names itself from now on.
+    /// Asks these servers after the others from now on. The cache stays.
+    pub fn ask_last(&self, servers: BTreeSet<SocketAddr>) {
+        *self.last.write().unwrap_or_else(PoisonError::into_inner) = servers;
+    }
+
+    /// Answers queries for these names and addresses itself from now on.
     pub fn know(&self, names: Names) {
         *self.names.write().unwrap_or_else(PoisonError::into_inner) = names;
     }
 
-    /// The node's own answer; `None` if it knows no address of this type.
+    /// The node's own answer; `None` if it knows nothing of this type.
     fn known(&self, name: &Name, kind: RecordType) -> Option<Answer> {
-        let key = name.to_lowercase().to_string();
         let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
-        let addresses = names.get(key.trim_end_matches('.'))?.iter();
-        let data = addresses.map(|address| match address {
-            IpAddr::V4(address) => RData::A((*address).into()),
-            IpAddr::V6(address) => RData::AAAA((*address).into()),
-        });
-        let data = data.filter(|data| data.record_type() == kind);
+        let data = names.data(name, kind).into_iter();
         let answers: Vec<Record> = data
             .map(|data| Record::from_rdata(name.clone(), OWN, data))
             .collect();
@@ -128,19 +148,24 @@ impl Forwarder {
         if let Some(known) = self.known(&name, query.query_type()) {
             return known;
         }
-        let resolver = self
-            .resolver
+        let upstreams = self
+            .upstreams
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        let Some(resolver) = resolver else {
+        let Some(upstreams) = upstreams else {
             return Answer::error(ResponseCode::ServFail);
         };
-        match resolver.lookup(name, query.query_type()).await {
-            Ok(lookup) => Answer {
+        let last = self
+            .last
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        match upstreams.look_up(name, query.query_type(), &last).await {
+            Ok(found) => Answer {
                 code: ResponseCode::NoError,
-                answers: lookup.answers().to_vec(),
-                authorities: lookup.authorities().to_vec(),
+                answers: found.answers,
+                authorities: found.authorities,
             },
             Err(NetError::Dns(DnsError::NoRecordsFound(nothing))) => Answer {
                 // The SOA record tells the client how long to cache the negative answer (RFC 2308, section 5).
@@ -205,48 +230,4 @@ impl RequestHandler for Forwarder {
             .into(),
         }
     }
-}
-
-fn resolver(servers: &[SocketAddr], options: ResolverOpts) -> Result<TokioResolver, String> {
-    let servers = servers.iter().map(|server| upstream(*server)).collect();
-    let config = ResolverConfig::from_parts(None, Vec::new(), servers);
-    let mut builder = Resolver::builder_with_config(config, TokioRuntimeProvider::default());
-    *builder.options_mut() = options;
-    builder
-        .build()
-        .map_err(|error| format!("cannot create the resolver: {error}"))
-}
-
-/// Whether a name server answers at all. Its answer about the root does not matter.
-pub async fn is_healthy(server: SocketAddr) -> bool {
-    let mut options = options();
-    options.cache_size = 0;
-    let Ok(resolver) = resolver(&[server], options) else {
-        return false;
-    };
-    match resolver.lookup(Name::root(), RecordType::NS).await {
-        Ok(_) => true,
-        Err(error) => error.is_no_records_found(),
-    }
-}
-
-fn upstream(server: SocketAddr) -> NameServerConfig {
-    let by = |protocol| {
-        let mut connection = ConnectionConfig::new(protocol);
-        connection.port = server.port();
-        connection
-    };
-    let connections = vec![by(ProtocolConfig::Udp), by(ProtocolConfig::Tcp)];
-    NameServerConfig::new(server.ip(), true, connections)
-}
-
-fn options() -> ResolverOpts {
-    let mut options = ResolverOpts::default();
-    options.timeout = TIMEOUT / 2;
-    options.attempts = 1;
-    options.cache_size = CACHE;
-    options.negative_max_ttl = Some(NEGATIVE);
-    options.case_randomization = true;
-    options.preserve_intermediates = true;
-    options
 }

@@ -1,11 +1,13 @@
 //! The node's DNS cache: it answers on local addresses and forwards queries to the network's name servers.
 //!
-//! `forwarder` answers the queries; `tcp` serves connections, and hickory's own server serves UDP.
+//! `forwarder` answers the queries and `upstreams` asks the name servers; `tcp` serves connections, and hickory's own
+//! server serves UDP.
 
 mod forwarder;
 mod tcp;
 #[cfg(test)]
 mod tests;
+mod upstreams;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -16,7 +18,8 @@ use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-pub use forwarder::{Forwarder, Names, is_healthy};
+pub use forwarder::{Forwarder, Names};
+pub use upstreams::is_healthy;
 
 use tcp::{CONNECTIONS, serve};
 

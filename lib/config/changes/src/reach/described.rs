@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use corten_values::{Cidr, LinkName, Mac};
+use corten_values::{Cidr, LinkName, Mac, vlan_name};
 use corten_yaml::problem::printable;
 
 use corten_config::Document;
@@ -197,7 +197,12 @@ fn old_form(interface: &Interface, all: &mut Links) {
     }
     link.physical |= !is_made;
     for said in &interface.vlans {
-        let link = all.entry(format!("{name}.{}", said.vlan_id)).or_default();
+        // The name behind a selector is unknown, and its description is not shortened.
+        let vlan_of_link = match &interface.interface {
+            Some(link) => vlan_name(link, said.vlan_id),
+            None => format!("{name}.{}", said.vlan_id),
+        };
+        let link = all.entry(vlan_of_link).or_default();
         link.addresses
             .extend(said.addresses.iter().chain(&said.cidr));
         link.routes.extend(routes(&said.routes));
