@@ -26,8 +26,16 @@ pub const OAUTH_TOKEN_URL: &str = "config.oauth.token_url";
 /// A fact about the machine to send to both endpoints; may be repeated.
 pub const OAUTH_EXTRA_VARIABLE: &str = "config.oauth.extra_variable";
 
+/// A variable of the node's programs, such as a proxy with a password.
+const ENVIRONMENT: &str = "environment";
+
 /// Parameters whose whole value is secret.
-const SECRETS: [&str; 3] = [CONFIG_EARLY, CONFIG_INLINE, OAUTH_CLIENT_SECRET];
+const SECRETS: [&str; 4] = [
+    CONFIG_EARLY,
+    CONFIG_INLINE,
+    OAUTH_CLIENT_SECRET,
+    ENVIRONMENT,
+];
 /// Parameters with a URL.
 const URLS: [&str; 3] = [CONFIG, OAUTH_DEVICE_AUTH_URL, OAUTH_TOKEN_URL];
 
@@ -37,8 +45,8 @@ pub const HIDDEN: &str = "******";
 /// Prefixes of our parameters.
 const PREFIXES: [&str; 2] = ["corten.", "talos."];
 
-/// Replaces the secret values of kernel parameters in the text by [`HIDDEN`]. Of [`CONFIG_EARLY`], [`CONFIG_INLINE`] and
-/// [`OAUTH_CLIENT_SECRET`] that is the whole value; of a URL everything before an `@` and after a `?`.
+/// Replaces the secret values of kernel parameters in the text by [`HIDDEN`]. Of [`CONFIG_EARLY`], [`CONFIG_INLINE`],
+/// [`OAUTH_CLIENT_SECRET`] and `environment` that is the whole value; of a URL everything before an `@` and after a `?`.
 ///
 /// As in the kernel, a value ends at a blank outside of double quotes. It also ends at the end of the line, where a log
 /// may have cut it.
@@ -148,6 +156,10 @@ mod tests {
             (
                 "talos.config.early=AAAA talos.config.early=BBBB",
                 "talos.config.early=****** talos.config.early=******",
+            ),
+            (
+                "corten.environment=HTTPS_PROXY=http://u:pw@proxy:3128 x=1",
+                "corten.environment=****** x=1",
             ),
             // The kernel's quoting, also with a blank in the quotes.
             (

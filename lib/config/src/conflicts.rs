@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use corten_yaml::problem::{Mark, Notes, printable};
-use corten_yaml::tree::Node;
+use corten_yaml::tree::{Key, Node};
 
 use crate::identity::identity;
 
@@ -22,7 +22,8 @@ const LINKS: &[&str] = &[
 /// Kinds that mount a volume at `/var/mnt/` and their `name`.
 const MOUNTED: &[&str] = &["UserVolumeConfig", "ExistingVolumeConfig"];
 
-/// A kind, or a field of one, and the equivalent field of the document without a kind.
+/// A kind, or a field of one, and the equivalent field of the document without a kind. Lists and maps whose entries add up,
+/// such as kernel modules, are not here: a document may come to a config that has the older field.
 const SAME: &[(&str, &str)] = &[
     ("HostnameConfig", "machine.network.hostname"),
     ("TimeSyncConfig", "machine.time"),
@@ -32,11 +33,6 @@ const SAME: &[(&str, &str)] = &[
         "machine.network.searchDomains",
     ),
     ("ResolverConfig.hostDNS", "machine.features.hostDNS"),
-    ("StaticHostConfig", "machine.network.extraHostEntries"),
-    ("KernelModuleConfig", "machine.kernel.modules"),
-    ("UdevRulesConfig", "machine.udev.rules"),
-    ("SysfsConfig", "machine.sysfs"),
-    ("EnvironmentConfig", "machine.env"),
     (
         "CRIBaseRuntimeSpecConfig",
         "machine.baseRuntimeSpecOverrides",
@@ -241,7 +237,8 @@ fn contradicts_root(node: &Node, kind: &str, root: Option<&Node>, notes: &mut No
     }
 }
 
-/// Reports a duplicate kernel parameter: only the last value would count.
+/// Reports a duplicate kernel parameter: only the last value would count. A document may replace the value of the older
+/// field.
 fn sysctls(trees: &[Node], notes: &mut Notes) {
     let old = trees
         .iter()
@@ -250,18 +247,24 @@ fn sysctls(trees: &[Node], notes: &mut Notes) {
         .iter()
         .filter(|node| node.get("kind").and_then(Node::text) == Some("SysctlConfig"))
         .filter_map(|node| node.get("params"));
-    let mut seen = HashMap::new();
-    for (key, _) in old.chain(new).flat_map(Node::entries) {
+    let old = old.flat_map(Node::entries).map(|entry| (entry, true));
+    let new = new.flat_map(Node::entries).map(|entry| (entry, false));
+    let mut seen: HashMap<String, (&Key, bool)> = HashMap::new();
+    for ((key, _), is_old) in old.chain(new) {
         let name = key.name.replace('/', ".");
-        if let Some(first) = seen.insert(name, key.mark) {
-            let name = printable(&key.name);
-            let line = first.line;
-            notes.add(
-                key.mark,
-                "",
-                format!("the sysctl {name} is set twice; first on line {line}"),
-            );
+        let Some((first, was_old)) = seen.insert(name, (key, is_old)) else {
+            continue;
+        };
+        if was_old && !is_old && first.name == key.name {
+            continue;
         }
+        let name = printable(&key.name);
+        let line = first.mark.line;
+        notes.add(
+            key.mark,
+            "",
+            format!("the sysctl {name} is set twice; first on line {line}"),
+        );
     }
 }
 

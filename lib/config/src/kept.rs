@@ -93,8 +93,12 @@ impl Paths {
                     self.within(value, *inner, &format!("{path}.*"));
                 }
             }
-            Shape::Text(_) | Shape::Choice(_) | Shape::Plain(_) | Shape::Secret | Shape::Object => {
-            }
+            Shape::Text(_)
+            | Shape::Choice(_)
+            | Shape::Plain(_)
+            | Shape::Secret
+            | Shape::Object
+            | Shape::Arguments => {}
         }
     }
 }

@@ -6,6 +6,8 @@ use crate::Tag;
 pub const STATE_ENCRYPTION: Tag = tag(0x09);
 /// Network config from the platform (`corten_seed::PlatformNetwork`).
 pub const PLATFORM_NETWORK: Tag = tag(0x0a);
+/// UUID that replaces the firmware's. Corten does not use it.
+pub const UUID_OVERRIDE: Tag = tag(0x0f);
 
 /// CAs of the node's owner: PEM certificates, as in `machine.ca` and `machine.acceptedCAs`. A node that lost STATE
 /// recognizes its owner by them.

@@ -3,7 +3,7 @@ use std::time::{Duration, SystemTime};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use corten_base::sample;
-use corten_meta::tags::PLATFORM_NETWORK;
+use corten_meta::tags::{PLATFORM_NETWORK, UUID_OVERRIDE};
 use corten_pki::{Algorithm, Ca};
 use corten_server::node::{Node as _, Reset, SubmitError};
 use corten_supervisor::supervisor::testing::world;
@@ -79,7 +79,7 @@ async fn applied_config_is_shown_when_the_call_returns() {
 }
 
 #[tokio::test]
-async fn meta_refuses_an_invalid_platform_network() {
+async fn meta_refuses_values_that_the_node_cannot_use() {
     let (node, _requests) = NodeState::new(world().supervisor.clone(), Events::default());
     let disk = tempfile::NamedTempFile::new().unwrap();
     disk.as_file().set_len(corten_meta::PARTITION).unwrap();
@@ -96,6 +96,9 @@ async fn meta_refuses_an_invalid_platform_network() {
     assert!(node.meta.watch().borrow().is_empty());
     change("hostnames: [{hostname: a}]\n").unwrap();
     node.change_meta(PLATFORM_NETWORK, None).unwrap();
+    // A value without an effect would mislead.
+    let uuid = b"4c4c4544-0033-4d10-8051-b7c04f4b3532".to_vec();
+    node.change_meta(UUID_OVERRIDE, Some(uuid)).unwrap_err();
 }
 
 fn reset() -> Action {

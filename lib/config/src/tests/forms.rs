@@ -248,3 +248,35 @@ fn ptp_device_must_be_a_clock_device_in_both_forms() {
         "{told}"
     );
 }
+
+#[test]
+fn document_adds_to_the_older_field_and_wins() {
+    let text = format!(
+        "{}---
+apiVersion: v1alpha1
+kind: KernelModuleConfig
+name: nbd
+---
+apiVersion: v1alpha1
+kind: EnvironmentConfig
+variables: {{A: new}}
+---
+apiVersion: v1alpha1
+kind: SysctlConfig
+params: {{vm.max_map_count: '3'}}
+",
+        good().replace(
+            "machine:\n",
+            "machine:\n    env: {A: old, B: old}\n    kernel: {modules: [{name: btrfs}]}\n"
+        )
+    );
+    let document = document(&text);
+    let modules: Vec<&str> = document.kernel_modules().into_keys().collect();
+    assert!(
+        modules.contains(&"btrfs") && modules.contains(&"nbd"),
+        "{modules:?}"
+    );
+    assert_eq!(document.variables()["A"], "new");
+    assert_eq!(document.variables()["B"], "old");
+    assert_eq!(document.sysctls()["vm.max_map_count"], "3");
+}

@@ -70,6 +70,7 @@ fn holds(shape: Shape) -> String {
             .join(", "),
         Shape::Secret => "a secret".to_owned(),
         Shape::Object => "anything".to_owned(),
+        Shape::Arguments => "map: a text, or a list of texts".to_owned(),
         Shape::Fields(_) => "fields".to_owned(),
         Shape::List(inner) => format!("list: {}", holds(*inner)),
         Shape::Map(inner) => format!("map: {}", holds(*inner)),

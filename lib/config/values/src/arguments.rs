@@ -14,7 +14,7 @@ const NAME: &str = "must be named as in the program's help, without the dashes i
 const VALUES: &str = "must be a text, or a list of texts";
 
 impl Value for Arguments {
-    const SHAPE: Shape = Shape::Object;
+    const SHAPE: Shape = Shape::Arguments;
 
     fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
         if node.is_null() {

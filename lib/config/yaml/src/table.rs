@@ -28,6 +28,8 @@ pub enum Shape {
     Secret,
     /// Any value, for another program.
     Object,
+    /// A map from arguments to a text, or to a list of texts. A patch replaces an argument as a whole.
+    Arguments,
     /// A map with these fields.
     Fields(&'static [Field]),
     /// A list of one shape.

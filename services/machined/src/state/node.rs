@@ -13,7 +13,9 @@ use corten_config::installation::Installation;
 use corten_controllers::{EtcdOrder, config};
 use corten_credentials::certificates;
 use corten_meta::Tag;
-use corten_meta::tags::{LOCK, OWNER, PLATFORM_NETWORK, STATE_ENCRYPTION, TRIAL, WAS_ENCRYPTED};
+use corten_meta::tags::{
+    LOCK, OWNER, PLATFORM_NETWORK, STATE_ENCRYPTION, TRIAL, UUID_OVERRIDE, WAS_ENCRYPTED,
+};
 use corten_persistence::meta::MetaError;
 use corten_resources::Store;
 use corten_resources::controller::{Graph, GraphError};
@@ -130,6 +132,11 @@ impl Node for NodeState {
                 Err("the node itself records whether STATE was encrypted".to_owned())
             }
             (TRIAL, _) => Err("the node itself records the version on trial".to_owned()),
+            (UUID_OVERRIDE, Some(_)) => Err(
+                "the node uses the firmware's UUID only; to tell equal machines apart, use ${serial} or ${mac} in \
+                 corten.config"
+                    .to_owned(),
+            ),
             (PLATFORM_NETWORK, Some(value)) => PlatformNetwork::from_meta(value)
                 .map(drop)
                 .map_err(|problems| problems.to_string()),

@@ -123,7 +123,10 @@ fn field(entries: &mut Vec<(Key, Node)>, key: &Key, change: &Node, shape: Option
         Some(Shape::Map(inner)) => Some(*inner),
         _ => known.map(|field| field.shape),
     };
-    let merge = known.map_or(Merge::Append, |field| field.merge);
+    let merge = match shape {
+        Some(Shape::Arguments) => Merge::Replace,
+        _ => known.map_or(Merge::Append, |field| field.merge),
+    };
     if deletes(change) {
         entries.retain(|(old, _)| old.name != key.name);
         return;

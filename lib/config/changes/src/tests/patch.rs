@@ -39,6 +39,18 @@ fn scalars_are_replaced_maps_merged_lists_appended() {
 }
 
 #[test]
+fn argument_of_a_patch_replaces_all_its_values() {
+    let base = "cluster:
+    apiServer:
+        extraArgs: {tls-cipher-suites: [old-1, old-2], v: '2'}
+";
+    let patch = "cluster: {apiServer: {extraArgs: {tls-cipher-suites: [new]}}}";
+    let text = patched(base, &[patch]).unwrap();
+    assert!(text.contains("new") && text.contains("v: "), "{text}");
+    assert!(!text.contains("old"), "{text}");
+}
+
+#[test]
 fn some_lists_are_replaced_or_merged_by_a_key() {
     let base = "version: v1alpha1
 machine:

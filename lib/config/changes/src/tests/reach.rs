@@ -83,6 +83,11 @@ fn link_moved_between_the_two_forms_is_no_change() {
             "name: eth0.5\nvlanID: 5\nparent: eth0",
             "{interface: eth0, vlans: [{vlanId: 5, mtu: 0}]}",
         ),
+        (
+            "VLANConfig",
+            "name: enp15c0f63.100\nvlanID: 100\nparent: enp129s0f0np0",
+            "{interface: enp129s0f0np0, vlans: [{vlanId: 100}]}",
+        ),
     ] {
         let document = document(&(good() + &doc(kind, fields)));
         let interface = interface(item);
