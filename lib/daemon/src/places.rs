@@ -14,7 +14,7 @@ use crate::Peer;
 pub struct Bounds {
     /// All connections.
     pub connections: usize,
-    /// Connections of one peer, and of one certificate from all peers.
+    /// Connections of one peer without its strangers and administrators, and of one certificate from all peers.
     pub each: usize,
     /// Connections of strangers: during the handshake, and all connections of a server that asks for no certificate.
     pub strangers: usize,
@@ -75,16 +75,17 @@ impl Places {
     pub fn enter(&self, peer: Peer) -> Option<(Place, Evicted)> {
         let bounds = self.0.bounds;
         let mut taken = self.taken();
-        let (mut all, mut own, mut strangers, mut own_strangers) = (0, 0, 0, 0);
+        let (mut all, mut strangers, mut own_strangers) = (0, 0, 0);
         for holder in taken.places.values() {
             let is_own = usize::from(holder.peer == peer);
             let is_stranger = usize::from(holder.is_stranger());
             all += 1;
-            own += is_own;
             strangers += is_stranger;
             own_strangers += is_own * is_stranger;
         }
-        if own >= bounds.each || own_strangers >= bounds.strangers_each {
+        // The known connections of the peer do not count yet: an administrator may share its address with clients that
+        // use up its limit.
+        if own_strangers >= bounds.strangers_each {
             taken.evict(|holder| holder.peer == peer)?;
         } else if all >= bounds.connections || strangers >= bounds.strangers {
             taken.evict(|_| true)?;
@@ -162,23 +163,23 @@ impl Evicted {
 }
 
 impl Place {
-    /// Keeps the place for a client that has shown a certificate. `false`: the certificate is at its limit, or the rest
-    /// is reserved for administrators; the client then stays a stranger.
+    /// Keeps the place for a client that has shown a certificate. `false`: the certificate or the peer is at its limit, or
+    /// the rest is reserved for administrators; the client then stays a stranger.
     #[must_use]
     pub fn keep(&self, known: Known) -> bool {
         let bounds = self.places.0.bounds;
         let mut taken = self.places.taken();
-        let (mut same, mut others) = (0, 0);
-        for holder in taken
-            .places
-            .values()
-            .filter_map(|holder| holder.known.as_ref())
-        {
-            same += usize::from(holder.certificate == known.certificate);
-            others += usize::from(!holder.is_admin);
+        let own = taken.places.get(&self.number).map(|own| own.peer);
+        let (mut same, mut others, mut neighbours) = (0, 0, 0);
+        for holder in taken.places.values() {
+            let Some(other) = &holder.known else { continue };
+            same += usize::from(other.certificate == known.certificate);
+            others += usize::from(!other.is_admin);
+            neighbours += usize::from(!other.is_admin && Some(holder.peer) == own);
         }
         let for_others = bounds.connections.saturating_sub(bounds.for_admins);
-        if same >= bounds.each || (!known.is_admin && others >= for_others) {
+        let is_too_many = others >= for_others || neighbours >= bounds.each;
+        if same >= bounds.each || (!known.is_admin && is_too_many) {
             return false;
         }
         if let Some(holder) = taken.places.get_mut(&self.number) {
@@ -267,8 +268,8 @@ mod tests {
         let places = Places::new(BOUNDS);
         let enter = |last: u8| {
             let (place, _) = places.enter(peer(last))?;
-            assert!(place.keep(known(&last.to_string(), false)));
-            Some(place)
+            let is_kept = place.keep(known(&last.to_string(), false));
+            is_kept.then_some(place)
         };
         let held: Vec<_> = [1, 1, 1, 1, 2, 2].map(|last| enter(last).unwrap()).into();
         assert!(enter(3).is_none());
@@ -278,6 +279,20 @@ mod tests {
         assert!(enter(2).is_some());
         drop(held);
         assert_eq!(places.count(), (0, 0));
+    }
+
+    #[test]
+    fn administrator_enters_behind_the_address_of_a_greedy_client() {
+        let places = Places::new(BOUNDS);
+        let keep = |known: Known| {
+            let (place, _evicted) = places.enter(peer(1)).unwrap();
+            place.keep(known).then_some(place)
+        };
+        let names = ["a", "b", "c", "d"];
+        let held = names.map(|name| keep(known(name, false)).unwrap());
+        assert!(keep(known("e", false)).is_none());
+        assert!(keep(known("admin", true)).is_some());
+        drop(held);
     }
 
     #[test]

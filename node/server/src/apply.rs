@@ -96,7 +96,7 @@ fn blocking(
             }
             Apply::Staged => "Staged configuration to be applied after the next reboot".to_owned(),
             Apply::Try(patience) => format!(
-                "Applied configuration without a reboot\nIt is tried for {} s and then taken back, unless a configuration is applied in another mode",
+                "Applied configuration without a reboot\nIt is tried for {} s and then taken back, unless a configuration is applied in mode auto or no-reboot",
                 patience.as_secs()
             ),
         }

@@ -9,8 +9,10 @@ use super::callers::Caller;
 
 /// Limit of concurrent streams. Each has its own thread, so that a slow caller blocks no other.
 pub(super) const STREAMS: usize = 32;
-/// Limit of concurrent streams per certificate, so that a reader leaves room for administrators.
+/// Limit of concurrent streams per certificate, so that a reader leaves room for others.
 const EACH: usize = 8;
+/// One of so many slots is for administrators alone.
+const RESERVE: usize = 4;
 
 /// Slots for long operations. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -53,9 +55,14 @@ impl Places {
         let Shared { what, most, .. } = *self.0;
         let serial = Caller::serial(extensions);
         let mut taken = self.taken();
-        if taken.all >= most {
+        let kept = match Caller::is_admin(extensions) {
+            true => 0,
+            false => most / RESERVE,
+        };
+        if taken.all >= most.saturating_sub(kept) {
+            let all = taken.all;
             return Err(Status::resource_exhausted(format!(
-                "{most} {what} are under way already; try again when one has ended"
+                "{all} {what} are under way already; try again when one has ended"
             )));
         }
         if let Some(serial) = &serial {
@@ -96,6 +103,7 @@ impl Drop for Place {
 
 #[cfg(test)]
 mod tests {
+    use corten_api::roles::Role;
     use tonic::Code;
 
     use super::*;
@@ -105,8 +113,9 @@ mod tests {
         let places = Places::new("streams", 2 * EACH);
         let of = |serial: &str| {
             let mut extensions = Extensions::new();
+            let is_admin = serial == "admin";
             extensions.insert(Caller {
-                roles: Vec::new(),
+                roles: is_admin.then_some(Role::Admin).into_iter().collect(),
                 serial: Some(serial.to_owned()),
             });
             extensions
@@ -116,10 +125,13 @@ mod tests {
         let refused = enter("a").unwrap_err();
         assert_eq!(refused.code(), Code::ResourceExhausted);
         assert!(refused.message().contains("one certificate"), "{refused}");
-        let admin: Vec<_> = (0..EACH).map(|_| enter("b").unwrap()).collect();
+        let others: Vec<_> = (0..EACH / 2).map(|_| enter("b").unwrap()).collect();
         let all = enter("c").unwrap_err();
+        assert!(all.message().starts_with("12 streams"), "{all}");
+        let admin: Vec<_> = (0..EACH / 2).map(|_| enter("admin").unwrap()).collect();
+        let all = enter("admin").unwrap_err();
         assert!(all.message().starts_with("16 streams"), "{all}");
-        drop((reader, admin));
+        drop((reader, others, admin));
         assert!(places.taken().each.is_empty());
         enter("a").unwrap();
     }

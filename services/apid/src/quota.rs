@@ -100,14 +100,14 @@ impl Taken {
         let more = amount.saturating_sub(self.amount);
         let shared = &self.quota.0;
         let mut used = self.quota.used();
-        let kept = if self.holder.is_admin {
-            0
-        } else {
-            shared.for_admins
+        // An administrator may share the address, or the forwarding node, with a client that uses up its limit.
+        let (kept, most_each) = match self.holder.is_admin {
+            true => (0, shared.most_each.saturating_add(shared.for_admins)),
+            false => (shared.for_admins, shared.most_each),
         };
         let is_too_much = |key| {
             let has = used.each.get(&key).copied().unwrap_or(0);
-            has.saturating_add(more) > shared.most_each
+            has.saturating_add(more) > most_each
         };
         if used.all.saturating_add(more) > shared.most.saturating_sub(kept)
             || self.holder.keys().any(is_too_much)
@@ -157,6 +157,20 @@ pub(crate) fn holder(address: &str) -> Holder {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn administrator_has_the_reserve_behind_the_address_of_a_greedy_client() {
+        let quota = Quota::new(10, 6, 2);
+        let greedy = quota.take(&holder("10.0.0.1"), 6).unwrap();
+        assert!(quota.take(&holder("10.0.0.1"), 1).is_none());
+        let admin = Holder {
+            is_admin: true,
+            ..holder("10.0.0.1")
+        };
+        let own = quota.take(&admin, 2).unwrap();
+        assert!(quota.take(&admin, 1).is_none());
+        drop((greedy, own));
+    }
 
     #[test]
     fn peer_cannot_take_the_whole_quota_and_all_of_it_is_returned() {
