@@ -1,5 +1,7 @@
 //! Promise: a node's persistent state is on its disk, and no power cut loses it.
 
+#![expect(clippy::expect_used, reason = "a failing step is a failing test")]
+
 use tests::client::{Table, generate_config_with};
 use tests::disk::NodeDisk;
 use tests::node::{BOOT, Node, ORDERLY, SOON};

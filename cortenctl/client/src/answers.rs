@@ -11,11 +11,10 @@ use tonic::{Request, Response, Status};
 
 use crate::clients::Service;
 use crate::connect::{Route, Session};
-use crate::failure::Failure;
+use crate::failure::{Failure, finish};
 use crate::messages::{Message, Reply, failure_of, node_of};
 use crate::status::{DEADLINE, explain};
 use crate::stream::sessions;
-use crate::table::printable;
 
 /// The answers of the nodes.
 #[derive(Debug)]
@@ -67,18 +66,6 @@ impl<M> Answers<M> {
     /// Reports the failed nodes on stderr; the last step of a verb.
     pub fn finish(self) -> Result<(), Failure> {
         finish(&self.failed)
-    }
-}
-
-/// Prints a line on stderr for every failed node, and returns the failure for the exit code.
-pub fn finish(failed: &[(String, String)]) -> Result<(), Failure> {
-    for (node, why) in failed {
-        eprintln!("error: {}: {}", printable(node), printable(why));
-    }
-    if failed.is_empty() {
-        Ok(())
-    } else {
-        Err(Failure::Told)
     }
 }
 

@@ -70,6 +70,18 @@ pub fn exit_code(result: Result<(), Failure>) -> ExitCode {
     }
 }
 
+/// Prints a line on stderr for every failed node, and returns the failure for the exit code.
+pub fn finish(failed: &[(String, String)]) -> Result<(), Failure> {
+    for (node, why) in failed {
+        eprintln!("error: {}: {}", printable(node), printable(why));
+    }
+    if failed.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::Told)
+    }
+}
+
 fn closed_pipe(error: &anyhow::Error) -> bool {
     error
         .downcast_ref::<io::Error>()

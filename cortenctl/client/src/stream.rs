@@ -9,10 +9,9 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use crate::answers::finish;
 use crate::clients::Service;
 use crate::connect::{Direct, Route, Session, Target, count};
-use crate::failure::Failure;
+use crate::failure::{Failure, finish};
 use crate::messages::{Message, failure_of, node_of};
 use crate::status::{DEADLINE, explain};
 

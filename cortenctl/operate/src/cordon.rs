@@ -5,9 +5,8 @@
 
 use std::time::Duration;
 
-use corten_client::answers::finish;
 use corten_client::connect::Route;
-use corten_client::failure::Failure;
+use corten_client::failure::{Failure, finish};
 use corten_client::flags::Global;
 use corten_client::resources::find;
 use corten_client::stream::{Failed, Node, Trouble, each};

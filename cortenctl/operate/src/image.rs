@@ -13,10 +13,10 @@ use corten_api::machine::{
     ImageServicePullRequest, ImageServicePullResponse, ImageServiceRemoveRequest,
     image_service_pull_layer_progress::Status,
 };
-use corten_client::answers::{Answers, finish};
+use corten_client::answers::Answers;
 use corten_client::clients::{Images, Machine};
 use corten_client::connect::routes;
-use corten_client::failure::Failure;
+use corten_client::failure::{Failure, finish};
 use corten_client::flags::Global;
 use corten_client::output::show;
 use corten_client::progress::Progress;

@@ -2,10 +2,9 @@
 
 use corten_api::machine as api;
 use corten_api::storage::BlockDeviceWipeRequest;
-use corten_client::answers::finish;
 use corten_client::clients::{Disks, Lifecycle};
 use corten_client::connect::Route;
-use corten_client::failure::Failure;
+use corten_client::failure::{Failure, finish};
 use corten_client::stream::{Node, Trouble, each};
 
 use crate::args::{ImageFile, ImageNamespace, Install};

@@ -5,9 +5,8 @@ mod merge;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use corten_client::answers::finish;
 use corten_client::connect::Route;
-use corten_client::failure::Failure;
+use corten_client::failure::{Failure, finish};
 use corten_client::kubeconfig::{MAX_SIZE, fetch};
 use corten_client::stream::{Trouble, each, only_one};
 use corten_client::table::{harmless, print};

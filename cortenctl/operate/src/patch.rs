@@ -6,11 +6,10 @@ use std::process::Command;
 
 use anyhow::Context as _;
 use corten_api::machine::{ApplyConfiguration, ApplyConfigurationResponse};
-use corten_client::answers::finish;
 use corten_client::clients::Machine;
 use corten_client::configfile;
 use corten_client::connect::{Route, count};
-use corten_client::failure::Failure;
+use corten_client::failure::{Failure, finish};
 use corten_client::messages::failure_of;
 use corten_client::resources;
 use corten_client::stream::{Node, Trouble, each, only_one};

@@ -3,10 +3,10 @@
 use corten_api::machine as api;
 use corten_api::machine::reboot_request::Mode;
 use corten_api::machine::reset_request::WipeMode as WireWipe;
-use corten_client::answers::{Answers, ask, finish};
+use corten_client::answers::{Answers, ask};
 use corten_client::clients::Machine;
 use corten_client::connect::{Route, routes};
-use corten_client::failure::Failure;
+use corten_client::failure::{Failure, finish};
 use corten_client::flags::Global;
 use corten_client::stream::{each, only_one};
 use corten_client::table::printable;

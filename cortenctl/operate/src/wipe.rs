@@ -10,10 +10,10 @@ use corten_api::machine::{
 };
 use corten_api::storage as api;
 use corten_api::storage::block_device_wipe_descriptor::Method;
-use corten_client::answers::{Answers, ask, ask_within, finish};
+use corten_client::answers::{Answers, ask, ask_within};
 use corten_client::clients::{Disks, Lvm, Machine, Md, Service};
 use corten_client::connect::Route;
-use corten_client::failure::Failure;
+use corten_client::failure::{Failure, finish};
 use corten_client::progress::Progress;
 use corten_client::stream::each;
 use corten_client::table::printable;

@@ -3,10 +3,9 @@
 use corten_api::cosi::resource as api;
 use corten_api::cosi::resource::EventType;
 use corten_api::cosi::resource::meta::ResourceDefinitionSpec;
-use corten_client::answers::finish;
 use corten_client::clients::State;
 use corten_client::connect::Route;
-use corten_client::failure::Failure;
+use corten_client::failure::{Failure, finish};
 use corten_client::format::{Form, Format};
 use corten_client::path;
 use corten_client::resources::{definition, document, list, one, spec};

@@ -4,10 +4,9 @@
 use std::time::{Duration, Instant};
 
 use corten_api::cluster::{ClusterInfo, HealthCheckProgress, HealthCheckRequest};
-use corten_client::answers::finish;
 use corten_client::clients::Cluster;
 use corten_client::connect::{Session, Target, Unreached, routes};
-use corten_client::failure::Failure;
+use corten_client::failure::{Failure, finish};
 use corten_client::flags::Global;
 use corten_client::messages::{Message as _, failure_of, node_of};
 use corten_client::stream::{Failed, Trouble, drain, sessions, stream};

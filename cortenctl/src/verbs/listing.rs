@@ -1,7 +1,6 @@
 //! The shared part of `list` and `usage`: rows printed as they arrive, and errors of single files.
 
-use corten_client::answers::finish;
-use corten_client::failure::Failure;
+use corten_client::failure::{Failure, finish};
 use corten_client::format::Format;
 use corten_client::output::Items;
 use corten_client::stream::Failed;

@@ -10,10 +10,9 @@ use std::path::Path;
 use anyhow::Context as _;
 use corten_api::common::Data;
 use corten_api::machine::{BpfInstruction, PacketCaptureRequest};
-use corten_client::answers::finish;
 use corten_client::clients::Machine;
 use corten_client::connect::Route;
-use corten_client::failure::Failure;
+use corten_client::failure::{Failure, finish};
 use corten_client::stream::{Trouble, drain, each, only_one};
 use corten_client::table::print;
 

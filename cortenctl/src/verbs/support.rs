@@ -11,9 +11,8 @@ mod redact;
 use std::io::Write as _;
 
 use anyhow::Context as _;
-use corten_client::answers::finish;
 use corten_client::connect::routes;
-use corten_client::failure::Failure;
+use corten_client::failure::{Failure, finish};
 use corten_client::files;
 use corten_client::flags::Global;
 use corten_client::stream::each;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, fchown};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, fchown};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
@@ -116,6 +116,22 @@ pub fn replace_now(path: &Path, text: &str, access: Access) -> io::Result<()> {
     replaced
 }
 
+/// Replaces a file's text in place, so that containers with this file as a mount see the change. A reader may see a mixture
+/// for a moment. A missing file is made as by [`replace_now`].
+///
+/// # Errors
+/// The directory is missing or full, or the path is no file.
+pub fn rewrite_now(path: &Path, text: &str, access: Access) -> io::Result<()> {
+    let file = match OpenOptions::new().write(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return replace_now(path, text, access);
+        }
+        opened => opened?,
+    };
+    file.write_all_at(text.as_bytes(), 0)?;
+    file.set_len(text.len() as u64)
+}
+
 /// Makes a directory contain exactly these files, given by name and text; creates it if needed. Files are replaced in
 /// order, then others are removed. A failure does not stop the rest. For files in memory, as [`replace_now`].
 ///
@@ -197,6 +213,16 @@ mod tests {
     use std::os::unix::fs::MetadataExt as _;
 
     use super::*;
+
+    #[test]
+    fn rewritten_file_stays_the_same_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a");
+        rewrite_now(&path, "first text", Access::ALL).unwrap();
+        let opened = File::open(&path).unwrap();
+        rewrite_now(&path, "second", Access::ALL).unwrap();
+        assert_eq!(io::read_to_string(opened).unwrap(), "second");
+    }
 
     #[test]
     fn concurrent_replacements_of_two_files_do_not_mix_their_contents() {

@@ -9,7 +9,7 @@ use corten_sys::child::CapabilitySet;
 use uuid::Uuid;
 
 use super::table::{BACKOFF, READY};
-use super::{CONTAINERD, Condition, Container, Id, Mount, Root, Runner, ServiceSpec};
+use super::{CONTAINERD, Condition, Container, Id, Mount, NAMES, Root, Runner, ServiceSpec};
 use crate::supervisor::limits::{Limits, Restart, Start};
 
 /// Directory of files that the machine config gives to extension services.
@@ -17,6 +17,9 @@ pub const FILES: &str = "/run/extensions";
 
 /// Parent cgroup of extension services; each has a child with its name in the extension.
 pub const EXTENSIONS_CGROUP: &str = "system/extensions";
+
+/// The node's files for name resolution.
+const NAME_FILES: [&str; 2] = ["/etc/hosts", "/etc/resolv.conf"];
 
 /// UUID namespace for the names of those files (random, our own).
 const FILE_NAMES: Uuid = Uuid::from_u128(0x1b7e_52f4_93c8_4a0d_b6e1_7f25_d08a_c39e);
@@ -121,6 +124,7 @@ fn container(service: &Service, config: Option<&ExtensionServiceConfig>) -> Cont
         mounts.extend(files.map(|file| file_mount(&service.name, file)));
         environment.extend(config.environment.iter().map(ToString::to_string));
     }
+    mounts.extend(name_mounts(&mounts));
     let mut args = vec![declared.entrypoint.clone()];
     args.extend(declared.args.iter().cloned());
     let file = &declared.environment_file;
@@ -157,6 +161,20 @@ fn mount(mount: &service::Mount) -> Mount {
         kind: mount.kind.clone(),
         options: mount.options.clone(),
     }
+}
+
+/// The files for name resolution, unless the service mounts them itself, or their directory.
+fn name_mounts(own: &[Mount]) -> Vec<Mount> {
+    let is_given = own.iter().any(|mount| mount.source == NAMES);
+    let files = NAME_FILES.into_iter().filter(|_| !is_given);
+    let files = files.filter(|file| own.iter().all(|mount| mount.destination != *file));
+    let mounts = files.map(|file| Mount {
+        destination: file.to_owned(),
+        source: file.to_owned(),
+        kind: "bind".to_owned(),
+        options: ["bind", "ro"].map(str::to_owned).to_vec(),
+    });
+    mounts.collect()
 }
 
 fn file_mount(name: &str, file: &ExtensionFile) -> Mount {
@@ -205,6 +223,30 @@ restart: untilSuccess
             panic!("{spec:?}")
         };
         container
+    }
+
+    #[test]
+    fn services_resolve_names_as_the_node_does() {
+        let mounted = |yaml: &str| {
+            let service = Service::parse(yaml.as_bytes()).unwrap();
+            let spec = declare(&service, None);
+            let mounts = parts(&spec).mounts.iter();
+            mounts
+                .map(|mount| mount.destination.clone())
+                .collect::<Vec<_>>()
+        };
+        let usual = mounted(YAML);
+        assert_eq!(usual, ["/dev", "/etc/hosts", "/etc/resolv.conf"]);
+        let own = YAML.replace(
+            "source: /dev, destination: /dev",
+            "source: /x, destination: /etc/hosts",
+        );
+        assert_eq!(mounted(&own), ["/etc/hosts", "/etc/resolv.conf"]);
+        let own = YAML.replace(
+            "source: /dev, destination: /dev",
+            "source: /run/names, destination: /run/names",
+        );
+        assert_eq!(mounted(&own), ["/run/names"]);
     }
 
     #[test]
@@ -260,7 +302,10 @@ restart: untilSuccess
         let spec = with("one");
         let container = parts(&spec);
         assert_eq!(container.environment, ["A=1", "B=2"]);
-        let file = container.mounts.last().unwrap();
+        let mut mounts = container.mounts.iter();
+        let file = mounts
+            .find(|mount| mount.destination == "/etc/ups.conf")
+            .unwrap();
         assert_eq!(file.destination, "/etc/ups.conf");
         assert!(file.source.starts_with("/run/extensions/ups/"), "{file:?}");
         assert!(file.options.contains(&"ro".to_owned()));

@@ -114,7 +114,9 @@ pub fn kubelet_service(node: &Node, args: Vec<String>, files: &str) -> ServiceSp
             bind("/usr/lib/modules", "/lib/modules", read),
             same("/etc/machine-id", &["bind", "ro"]),
             same("/etc/os-release", &["bind", "ro"]),
+            // It mounts volumes from servers with names, and its credential programs call APIs.
             same("/etc/hosts", &["bind", "ro"]),
+            same("/etc/resolv.conf", &["bind", "ro"]),
             same("/etc/cni", read),
             bind(KUBELET_FILES, kubelet::FILES, &["rbind", "rslave", "rw"]),
             same("/var/lib/containerd", slave),

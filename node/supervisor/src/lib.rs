@@ -296,7 +296,7 @@ pub const LOGGING_CONFIG: &str = "/run/logging/config.json";
 /// Socket behind /dev/log, which is a link to it: syslogd may not write to /dev.
 pub const DEV_LOG_SOCKET: &str = "/run/syslogd/dev-log";
 
-/// Directory of `/etc/hosts` and similar files, which are replaced by atomic rename.
+/// Directory of `/etc/hosts` and similar files, which change while the node runs.
 pub const NAMES: &str = "/run/names";
 /// Directory of the kubelet's files, which it sees as `/etc/kubernetes` and also writes to.
 pub const KUBELET_FILES: &str = "/etc/kubernetes";

@@ -64,7 +64,7 @@ pub(super) async fn members(target: &Target) -> Result<Vec<Member>, Failure> {
         Ok(())
     })
     .await?;
-    corten_client::answers::finish(&failed)?;
+    corten_client::failure::finish(&failed)?;
     Ok(members)
 }
 

@@ -126,21 +126,22 @@ async fn kill(session: &Session, container: &Container, signal: u32) -> Result<(
 }
 
 async fn list(session: &Session) -> Result<Vec<Container>, Status> {
-    let records = client!(session, containers_client::ContainersClient)
-        .list(ListContainersRequest::default())
-        .await?
-        .into_inner()
-        .containers;
     let tasks = client!(session, tasks_client::TasksClient)
         .list(ListTasksRequest::default())
         .await?
         .into_inner()
         .tasks;
     let tasks: HashMap<&str, &Process> = tasks.iter().map(|t| (t.id.as_str(), t)).collect();
-    let mut found: Vec<Container> = records
-        .iter()
-        .map(|record| view(record, tasks.get(record.id.as_str()).copied()))
-        .collect();
+    // One answer with all records may exceed the size that containerd sends: each record has its whole specification.
+    let mut records = client!(session, containers_client::ContainersClient)
+        .list_stream(ListContainersRequest::default())
+        .await?
+        .into_inner();
+    let mut found = Vec::new();
+    while let Some(message) = records.message().await? {
+        let record = message.container.unwrap_or_default();
+        found.push(view(&record, tasks.get(record.id.as_str()).copied()));
+    }
     found.sort_by(|a, b| {
         let place = |c: &Container| (c.pod.clone(), c.kind == Kind::OfPod, c.id.clone());
         place(a).cmp(&place(b))

@@ -71,14 +71,21 @@ pub struct Outside {
 enum Order {
     Start(Id),
     Stop(Id),
-    Declare(Box<ServiceSpec>),
-    DeclareNext(Box<ServiceSpec>),
+    Declare(Box<ServiceSpec>, TakesEffect),
     Forget(Id),
     Control(control::Request),
     Condition(Condition, Result<(), String>),
     Run(tool::Job),
     Answer(oneshot::Sender<()>),
     StopAll(Scope, oneshot::Sender<()>),
+}
+
+/// The moment from which a changed declaration counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TakesEffect {
+    AtOnce,
+    /// The next start of the service.
+    AtStart,
 }
 
 /// Set of services to stop.
@@ -119,8 +126,7 @@ impl std::fmt::Debug for Order {
         f.write_str(match self {
             Order::Start(_) => "Start",
             Order::Stop(_) => "Stop",
-            Order::Declare(_) => "Declare",
-            Order::DeclareNext(_) => "DeclareNext",
+            Order::Declare(..) => "Declare",
             Order::Forget(_) => "Forget",
             Order::Control(_) => "Control",
             Order::Condition(..) => "Condition",
@@ -185,13 +191,17 @@ impl Supervisor {
     /// left alone.
     pub fn declare(&self, spec: ServiceSpec) {
         let spec = fitted(spec, Mode::now());
-        let _ = self.orders.send(Order::Declare(Box::new(spec)));
+        let _ = self
+            .orders
+            .send(Order::Declare(Box::new(spec), TakesEffect::AtOnce));
     }
 
     /// Changes how a service runs from its next start on. A new service starts.
     pub fn declare_next(&self, spec: ServiceSpec) {
         let spec = fitted(spec, Mode::now());
-        let _ = self.orders.send(Order::DeclareNext(Box::new(spec)));
+        let _ = self
+            .orders
+            .send(Order::Declare(Box::new(spec), TakesEffect::AtStart));
     }
 
     /// Stops the service and removes it once it has ended, unless it is declared again meanwhile.

@@ -38,6 +38,11 @@ pub(super) struct Service {
 }
 
 impl Service {
+    /// Whether it was started, and is not to be removed.
+    pub(super) fn is_asked_for(&self) -> bool {
+        !self.leaves && self.state != State::Initialized
+    }
+
     pub(super) fn new(spec: ServiceSpec) -> Service {
         let view = ServiceView {
             id: spec.id.to_string(),

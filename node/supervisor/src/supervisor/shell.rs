@@ -15,7 +15,9 @@ use super::container;
 use super::needs::Known;
 use super::policy::{self, Act, Event, Runs, State};
 use super::service::Service;
-use super::{Order, Outside, Places, Scope, control, logs, on_demand, process, task, tool};
+use super::{
+    Order, Outside, Places, Scope, TakesEffect, control, logs, on_demand, process, task, tool,
+};
 use crate::view::{ServiceState, ServiceView};
 use crate::{Condition, Id, Runner, ServiceSpec, outlives_others, stop_waves};
 
@@ -79,8 +81,7 @@ impl Shell {
         match order {
             Order::Start(_)
             | Order::Stop(_)
-            | Order::Declare(_)
-            | Order::DeclareNext(_)
+            | Order::Declare(..)
             | Order::Forget(_)
             | Order::Control(_)
             | Order::Run(_)
@@ -89,8 +90,7 @@ impl Shell {
                 self.happened(&request.id, request.event());
                 self.controls.push(request);
             }
-            Order::Declare(spec) => self.declare(*spec),
-            Order::DeclareNext(spec) => self.declare_next(*spec),
+            Order::Declare(spec, takes_effect) => self.declare(*spec, takes_effect),
             Order::Forget(id) => self.forget(&id),
             Order::Condition(condition, holds) => self.learn(condition, holds),
             Order::Run(job) => self.tools.start(job, &self.places),
@@ -120,8 +120,8 @@ impl Shell {
         }
     }
 
-    /// Starts a new service, restarts one with a changed declaration, and leaves others alone.
-    fn declare(&mut self, spec: ServiceSpec) {
+    /// Starts a new service, restarts one with a changed declaration unless that waits, and leaves others alone.
+    fn declare(&mut self, spec: ServiceSpec, takes_effect: TakesEffect) {
         let id = spec.id.clone();
         let event = match self
             .services
@@ -131,6 +131,10 @@ impl Shell {
             None => {
                 self.services.push(Service::new(spec));
                 Event::Start
+            }
+            Some(service) if takes_effect == TakesEffect::AtStart && service.is_asked_for() => {
+                service.spec = spec;
+                return;
             }
             Some(service) if service.spec != spec || service.leaves => {
                 service.spec = spec;
@@ -143,15 +147,6 @@ impl Shell {
             Some(_) => return,
         };
         self.happened(&id, event);
-    }
-
-    /// As [`Shell::declare`], but a service that runs goes on as it is until its next start.
-    fn declare_next(&mut self, spec: ServiceSpec) {
-        let mut services = self.services.iter_mut();
-        match services.find(|service| service.spec.id == spec.id && !service.leaves) {
-            Some(service) if service.state != State::Initialized => service.spec = spec,
-            _ => self.declare(spec),
-        }
     }
 
     fn forget(&mut self, id: &str) {

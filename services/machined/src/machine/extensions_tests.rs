@@ -80,7 +80,8 @@ async fn extension_service_that_needs_a_config_never_starts_without_it() {
     world.until_up("ext-a").await;
     world.fake.change(|state| {
         assert_eq!(state.made, 2);
-        assert_eq!(state.running["ext-a"].0.container.mounts.len(), 1);
+        // Its file, and those for name resolution.
+        assert_eq!(state.running["ext-a"].0.container.mounts.len(), 3);
     });
 }
 

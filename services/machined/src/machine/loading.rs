@@ -101,10 +101,17 @@ impl Machine {
         loop {
             let wanted = wanted(configs.borrow_and_update().as_ref());
             loading.complaints.forget_others(&wanted);
-            let now = self.obtain_all(&wanted, loading).await;
-            if now != loading.loaded {
-                self.lay(loading, now);
+            // A registry that does not answer delays only the extensions that it has to give.
+            let near = near(&wanted, &loading.loaded).await;
+            for wanted in [&near, &wanted] {
+                let now = self.obtain_all(wanted, loading).await;
+                if now != loading.loaded {
+                    self.lay(loading, now);
+                }
             }
+            let digests: Vec<&str> = wanted.iter().map(ExtensionImage::digest).collect();
+            // A leftover only takes space; the next boot or config tries again.
+            let _ = containerd().remove_other_extensions(&digests).await;
             let next = async {
                 let images = loading.loaded.iter().map(|one| &one.image);
                 if images.eq(&wanted) {
@@ -145,9 +152,6 @@ impl Machine {
                 Err(why) => complaints.tell(image, why),
             }
         }
-        let digests: Vec<&str> = wanted.iter().map(ExtensionImage::digest).collect();
-        // A leftover only takes space; the next boot or config tries again.
-        let _ = containerd().remove_other_extensions(&digests).await;
         now
     }
 
@@ -227,6 +231,23 @@ fn wanted(config: Option<&Document>) -> Vec<ExtensionImage> {
         .filter(|one| digests.insert(one.image.digest()))
         .map(|one| one.image.clone())
         .collect()
+}
+
+/// The extensions that need no registry.
+async fn near(wanted: &[ExtensionImage], loaded: &[Loaded]) -> Vec<ExtensionImage> {
+    let mut near = Vec::new();
+    for image in wanted {
+        let is_loaded = loaded.iter().any(|one| one.image == *image);
+        let is_near = match image.source() {
+            _ if is_loaded => true,
+            ExtensionSource::Volume { .. } => true,
+            ExtensionSource::Registry(_) => is_here(image).await == Ok(true),
+        };
+        if is_near {
+            near.push(image.clone());
+        }
+    }
+    near
 }
 
 /// Directory of an unpacked extension. The kernel limits the name of an overlay's layer to 255 bytes.
