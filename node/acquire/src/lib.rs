@@ -19,7 +19,8 @@ use corten_base::mode::{CONTAINER, USER_DATA};
 use corten_changes::Patch;
 use corten_config::Document;
 use corten_network::seed::{Files, NAMES, Place};
-use corten_yaml::problem::Problems;
+use corten_yaml::problem::{Notes, Problems};
+use corten_yaml::tree;
 pub use disc::read_discs;
 pub use oauth::OAuth;
 pub use patience::look;
@@ -105,6 +106,19 @@ impl Sources {
     #[must_use]
     pub fn hold_some(&self) -> bool {
         self.early.is_some() || self.inline.is_some()
+    }
+
+    /// Whether the kernel parameters hold the document without a kind, which has the secrets of a machine config, or what
+    /// may be one. Other documents alone, such as those of the network, belong to nobody.
+    #[must_use]
+    pub fn hold_machine_config(&self) -> bool {
+        let parts = [self.early.as_deref(), self.inline.as_deref()];
+        parts.into_iter().flatten().any(|part| {
+            let mut notes = Notes::default();
+            let trees = tree::read(&String::from_utf8_lossy(part), &mut notes);
+            let mut documents = trees.iter().flatten();
+            !notes.is_empty() || documents.any(|document| document.get("kind").is_none())
+        })
     }
 
     /// Merges the configs; `platform` is that of the platform.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::sntp::Sample;
 
-/// Offset in nanoseconds above which the clock is stepped instead of slewed (facts: 7.2; the kernel slews up to 0.5 s).
+/// Offset in nanoseconds above which the clock is stepped, not slewed: the reference's. The kernel slews up to 0.5 s.
 const STEP: i64 = 400_000_000;
 /// Step in nanoseconds that starts a new epoch, so that other programs notice it.
 const NEW_EPOCH: i64 = 15 * 60 * 1_000_000_000;

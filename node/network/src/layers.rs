@@ -19,7 +19,7 @@ use corten_values::Cidr;
 
 use super::wireguard;
 
-/// Metric of routes without one, so that a route from IPv6 autoconfiguration can win (facts: 7.1).
+/// Metric of routes without one, so that a route from IPv6 autoconfiguration can win (the reference's).
 pub const METRIC: u32 = 1024;
 
 /// All specs of one layer, or of one DHCP server.

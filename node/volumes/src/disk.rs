@@ -208,7 +208,7 @@ fn ambiguous(before: Option<&Disk>, found: &[Disk]) -> io::Error {
     io::Error::other(match before {
         None => format!(
             "the disks {names} all have a META partition, and the firmware does not name the disk that the node was \
-             started from; remove or wipe all but one"
+             started from; detach all but the node's own, and wipe the others elsewhere"
         ),
         Some(before) => format!(
             "{}, which carries the node, is gone, and {names} cannot be identified as the same disk; reconnect it and \

@@ -1,7 +1,7 @@
 //! The ingress packet filter. This file derives rules from a config; `message` and `kernel` write them to the kernel.
 //!
-//! There are two chains (facts: 7.3). `ingress` filters packets to the node itself. A service's port on the node's
-//! addresses is translated to a pod's before `ingress`, so `prerouting` filters those packets earlier.
+//! There are two chains, as in the reference. `ingress` filters packets to the node itself. A service's port on the
+//! node's addresses is translated to a pod's before `ingress`, so `prerouting` filters those packets earlier.
 
 mod kernel;
 #[cfg(test)]

@@ -21,7 +21,7 @@ use super::upstreams::Upstreams;
 /// of process 1.
 pub(super) const WAITING: usize = 512;
 
-/// Lifetime of the node's own answers in seconds (facts: 7.2).
+/// Lifetime of the node's own answers in seconds (the reference's).
 const OWN: u32 = 10;
 
 /// What the node itself knows. A name is in lower case and has no dot at its end.

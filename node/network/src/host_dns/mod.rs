@@ -26,7 +26,7 @@ use tcp::{CONNECTIONS, serve};
 /// DNS port.
 pub const PORT: u16 = 53;
 
-/// Service addresses for pods, one per family; no other machine can have them (facts: 7.2).
+/// Service addresses for pods, one per family; no other machine can have them (the reference's).
 const SERVICE: Ipv4Addr = Ipv4Addr::new(169, 254, 116, 108);
 /// The one of IPv6; no route leads to it from another machine.
 pub const SERVICE_V6: Ipv6Addr =

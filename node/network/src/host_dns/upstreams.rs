@@ -25,7 +25,7 @@ const TIMEOUT: Duration = Duration::from_millis(4500);
 /// So many silent servers are waited for within [`TIMEOUT`]. With more, each would have too little time for an answer.
 const SILENT: u32 = 3;
 
-/// Lifetime of negative answers (facts: 7.2).
+/// Lifetime of negative answers (the reference's).
 const NEGATIVE: Duration = Duration::from_secs(10);
 
 /// The name servers, and what they answered.

@@ -280,7 +280,7 @@ fn choose(sources: &Sources, answer: &Answer) -> Result<Option<(Document, String
     let bytes = usable(answer);
     let (whence, correct) = match bytes {
         Some(_) => (shown, correct),
-        None if sources.hold_some() => (PARAMETERS.to_owned(), CORRECT_PARAMETERS),
+        None if sources.hold_machine_config() => (PARAMETERS.to_owned(), CORRECT_PARAMETERS),
         None => return Ok(None),
     };
     match checked(sources, bytes, &whence) {
@@ -401,11 +401,11 @@ mod tests {
         for source in [VOLUME, PLATFORM, Source::Runtime] {
             for bytes in [None, Some(b" \n".to_vec()), Some(cloud_init.clone())] {
                 let answer = Ok(bytes);
-                assert!(
-                    choose(&of(Some(source.clone()), None), &answer)
-                        .unwrap()
-                        .is_none()
-                );
+                let documents = "apiVersion: v1alpha1\nkind: HostnameConfig\nhostname: n\n";
+                for inline in [None, Some(documents)] {
+                    let sources = of(Some(source.clone()), inline);
+                    assert_eq!(choose(&sources, &answer), Ok(None));
+                }
             }
         }
         let answer = Ok(Some(cloud_init));

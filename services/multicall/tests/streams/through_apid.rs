@@ -287,8 +287,11 @@ async fn thousand_idle_watchers_use_bounded_memory_and_block_no_client() {
     assert_eq!(cluster.machined.answering(), WATCHERS);
     within("a watcher", before / WATCHERS, apid.own() / WATCHERS, BOUND);
     // A caller that takes its whole quota does not affect others.
-    let greedy = connect().await;
+    let mut greedy = connect().await;
     let refused = loop {
+        if watchers.len() % EACH == 0 {
+            greedy = connect().await;
+        }
         match greedy.try_call(WATCH, &watch, &[]).await {
             Ok(body) => watchers.push(Messages::of(body)),
             Err(head) => break head,
