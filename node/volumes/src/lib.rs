@@ -173,13 +173,16 @@ impl std::error::Error for Failure {}
 /// Whether both of the node's own volumes are mounted.
 #[must_use]
 pub fn are_mounted() -> bool {
+    is_mounted(&STATE) && is_mounted(&EPHEMERAL)
+}
+
+/// Whether one of the node's own volumes is mounted. A mount point alone says nothing: without EPHEMERAL, a file system
+/// in memory is mounted there.
+#[must_use]
+pub fn is_mounted(volume: &Volume<'_>) -> bool {
     let mounts = mount_table::now();
-    let is_xfs_on = |target: &str| {
-        mounts
-            .iter()
-            .any(|mount| mount.target == target && mount.kind == "xfs")
-    };
-    is_xfs_on(STATE.target) && is_xfs_on(EPHEMERAL.target)
+    let mut own = mounts.iter().filter(|mount| mount.target == volume.target);
+    own.any(|mount| mount.kind == "xfs")
 }
 
 /// Device of the META partition on the system disk; `None` if there is no such disk.

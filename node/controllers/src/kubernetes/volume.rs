@@ -1,10 +1,7 @@
 //! Whether the volume with the data of Kubernetes is there.
 
-use std::path::Path;
-
-use corten_base::durable;
 use corten_base::mode::{Ability, Mode};
-use corten_volumes::{EPHEMERAL, Progress, STATE};
+use corten_volumes::{EPHEMERAL, Progress, STATE, is_mounted};
 
 /// The reason why etcd and the kubelet may not run: EPHEMERAL, which has their data, is not mounted. In memory, etcd would
 /// remove its own member to join its cluster anew, and pods would lose their data at the next restart. A node without
@@ -13,9 +10,7 @@ pub(super) fn lacks_volume(progress: &Progress) -> Option<String> {
     if !Mode::now().can(Ability::Disks) {
         return None;
     }
-    let [has_state, has_data] =
-        [STATE, EPHEMERAL].map(|volume| durable::is_volume(Path::new(volume.target)));
-    missing(progress, has_state, has_data)
+    missing(progress, is_mounted(&STATE), is_mounted(&EPHEMERAL))
 }
 
 fn missing(progress: &Progress, has_state: bool, has_data: bool) -> Option<String> {
