@@ -403,7 +403,7 @@ pub struct RotateCa {
     /// File for the new client config
     #[arg(short, long, value_name = "FILE", default_value = "cortenconfig")]
     pub(crate) output: PathBuf,
-    /// Overwrite the file
+    /// Replace the context in an existing file
     #[arg(short, long)]
     pub(crate) force: bool,
 }

@@ -34,6 +34,8 @@ pub(crate) async fn watched<T>(
         pending().await
     };
     let waited = tokio::select! {
+        // A wait that is over at once, as without --wait, reads no events.
+        biased;
         waited = wait => waited,
         never = follow => never,
     };

@@ -9,6 +9,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use corten_config::Document;
+use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::fake;
 use crate::support::{cortenctl, editor, generate};
@@ -140,6 +141,18 @@ async fn refused_edit_is_kept_in_a_private_file() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn interrupted_snapshot_leaves_no_part_of_it() {
+    assert_eq!(interrupted(&[]).await, Some(SIGINT));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ignored_signal_stays_ignored() {
+    // A shell's background job ignores SIGINT. The second signal ends it.
+    let shell = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh"];
+    assert_eq!(interrupted(&shell).await, Some(SIGTERM));
+}
+
+/// The signal that ends a snapshot: SIGINT is sent first, then SIGTERM. No part of the file is left.
+async fn interrupted(through: &[&str]) -> Option<i32> {
     let directory = tempfile::tempdir().unwrap();
     generate(directory.path());
     let address = fake::serve(directory.path()).await.to_string();
@@ -150,7 +163,10 @@ async fn interrupted_snapshot_leaves_no_part_of_it() {
     std::fs::create_dir(&target).unwrap();
     let files = || std::fs::read_dir(&target).unwrap().count();
     let run = || {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_cortenctl"))
+        let mut words = through.to_vec();
+        words.push(env!("CARGO_BIN_EXE_cortenctl"));
+        let mut child = Command::new(words[0])
+            .args(&words[1..])
             .args(["--cortenconfig", config.to_str().unwrap(), "-e", &address])
             .args(["-n", "silent", "etcd", "snapshot"])
             .arg(target.join("etcd.snapshot"))
@@ -161,11 +177,14 @@ async fn interrupted_snapshot_leaves_no_part_of_it() {
             sleep(Duration::from_millis(10));
         }
         let pid = child.id().to_string();
-        let killed = Command::new("kill").args(["-INT", &pid]).status();
-        assert!(killed.unwrap().success());
+        // SIGINT is the smaller number, so it is handled first.
+        for signal in ["-INT", "-TERM"] {
+            let killed = Command::new("kill").args([signal, &pid]).status();
+            assert!(killed.unwrap().success());
+        }
         child.wait().unwrap()
     };
     let status = tokio::task::block_in_place(run);
-    assert_eq!(status.signal(), Some(2), "{status}");
     assert_eq!(files(), 0);
+    status.signal()
 }

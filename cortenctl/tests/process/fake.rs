@@ -1,6 +1,6 @@
 //! A fake node. It answers for itself and for the nodes it forwards to: `down` is unreachable,
-//! `evil` sends invalid answers, `silent` does not report its processes; every other name is a
-//! healthy node.
+//! `evil` sends invalid answers, `silent` does not report its processes, `stuck` fails to be reset;
+//! every other name is a healthy node.
 
 mod etcd;
 mod files;
@@ -51,6 +51,9 @@ macro_rules! answer {
 }
 
 use answer;
+
+/// Actor ID of every sequence.
+const ACTOR: &str = "actor";
 
 /// The state shared by the nodes.
 #[derive(Debug, Clone)]

@@ -8,7 +8,7 @@ use anyhow::{Context as _, anyhow};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use corten_api::roles::Role;
-use corten_client::clientconfig::{self, Context, Identity};
+use corten_client::clientconfig::{self, ClientConfig, Context, Identity};
 use corten_client::configfile;
 use corten_client::connect::Target;
 use corten_client::failure::{Failure, finish};
@@ -250,8 +250,17 @@ fn may_write(path: &Path, force: bool) -> Result<(), Failure> {
             path.display()
         )));
     }
+    existing(path)?;
     files::beside(path)?;
     Ok(())
+}
+
+/// The client config at a path; an empty one if there is no file.
+fn existing(path: &Path) -> anyhow::Result<ClientConfig> {
+    if !path.exists() {
+        return Ok(ClientConfig::default());
+    }
+    clientconfig::read(path).with_context(|| format!("client config {}", path.display()))
 }
 
 /// Writes the client config of the target. An existing file keeps its other contexts.
@@ -259,7 +268,7 @@ fn save(path: &Path, target: &Target, force: bool) -> Result<(), Failure> {
     let endpoints = target.endpoints.iter().map(ToString::to_string).collect();
     let mut context = Context::new(endpoints, &target.identity);
     context.nodes.clone_from(&target.usual_nodes);
-    let mut config = clientconfig::read(path).unwrap_or_default();
+    let mut config = existing(path)?;
     if !config.contexts.contains_key(&config.context) {
         config.context.clone_from(&target.context);
     }
@@ -345,6 +354,10 @@ mod tests {
         assert_eq!(ca("staging"), block("other"));
         may_write(&path, true).unwrap();
         may_write(&directory.path().join("none/cortenconfig"), true).unwrap_err();
+        std::fs::write(&path, "contexts: [").unwrap();
+        may_write(&path, true).unwrap_err();
+        save(&path, &target("prod", "new"), true).unwrap_err();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "contexts: [");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::files::chunks;
-use super::{Fake, answer, etcd, files, names, runtime, services, system, up};
+use super::{ACTOR, Fake, answer, etcd, files, names, runtime, services, system, up};
 
 #[tonic::async_trait]
 impl MachineService for Fake {
@@ -64,6 +64,9 @@ impl MachineService for Fake {
         &self,
         request: Request<api::EventsRequest>,
     ) -> Result<Response<BoxStream<api::Event>>, Status> {
+        if names(&request, "nodes") == ["stuck"] {
+            self.boots.fetch_add(1, Ordering::Relaxed);
+        }
         system::events(&request)
     }
 
@@ -257,11 +260,14 @@ impl MachineService for Fake {
         if labels.clone().any(|spec| spec.label == "NONE") {
             return Err(Status::invalid_argument("there is no volume NONE"));
         }
-        self.boots.fetch_add(1, Ordering::Relaxed);
+        // A stuck node reboots after its events have been read.
+        if names(&request, "nodes") != ["stuck"] {
+            self.boots.fetch_add(1, Ordering::Relaxed);
+        }
         answer!(request, api::ResetResponse, api::Reset, |_, metadata| {
             api::Reset {
                 metadata,
-                ..Default::default()
+                actor_id: ACTOR.to_owned(),
             }
         })
     }

@@ -1,12 +1,12 @@
 //! Processes and logs of the fake nodes.
 
-use corten_api::common::{Data, Metadata};
+use corten_api::common::{Data, Error, Metadata};
 use corten_api::machine as api;
 use prost::Message as _;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 
-use super::{answer, each, frames, up};
+use super::{ACTOR, answer, each, frames, up};
 
 pub(super) fn version(request: &Request<()>) -> Result<Response<api::VersionResponse>, Status> {
     up(request)?;
@@ -131,7 +131,7 @@ pub(super) fn events(
     let event = |metadata: &Option<Metadata>, id: &str, kind: &str, value: &[u8]| api::Event {
         metadata: metadata.clone(),
         id: id.to_owned(),
-        actor_id: "actor".into(),
+        actor_id: ACTOR.into(),
         data: Some(prost_types::Any {
             type_url: format!("talos/runtime/machine.{kind}"),
             value: value.to_vec(),
@@ -148,9 +148,21 @@ pub(super) fn events(
         metadata,
         ..Default::default()
     };
+    let failed = api::SequenceEvent {
+        sequence: "reset".into(),
+        error: Some(Error {
+            message: "vda is in use".into(),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    let failed = failed.encode_to_vec();
     let all = each(
         request,
-        |_, metadata| {
+        |node, metadata| {
+            if node == "stuck" {
+                return vec![event(&metadata, "id1", "SequenceEvent", &failed)];
+            }
             let new = event(&metadata, "id1", "NewEvent", &[1, 2, 3]);
             let service = event(&metadata, "id2", "ServiceStateEvent", &service);
             vec![begun(metadata), new, service]
