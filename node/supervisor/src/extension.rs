@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use corten_config::kinds::{ExtensionFile, ExtensionServiceConfig};
-use corten_extension::service::{self, Dependency, ROOTS, Service};
+use corten_extension::service::{self, Dependency, NetworkPart, ROOTS, Service};
 use corten_sys::child::CapabilitySet;
 use uuid::Uuid;
 
@@ -20,6 +20,8 @@ pub const EXTENSIONS_CGROUP: &str = "system/extensions";
 
 /// The node's files for name resolution.
 const NAME_FILES: [&str; 2] = ["/etc/hosts", "/etc/resolv.conf"];
+/// Before they are written, the files cannot be mounted.
+const NAMES_WRITTEN: Condition = Condition::Network(NetworkPart::EtcFiles);
 
 /// UUID namespace for the names of those files (random, our own).
 const FILE_NAMES: Uuid = Uuid::from_u128(0x1b7e_52f4_93c8_4a0d_b6e1_7f25_d08a_c39e);
@@ -45,10 +47,15 @@ pub fn is_one(id: &str) -> bool {
 /// Declares an extension service with its settings from the machine config.
 #[must_use]
 pub fn declare(service: &Service, config: Option<&ExtensionServiceConfig>) -> ServiceSpec {
-    let (depends_on, needs) = awaited(service);
+    let (depends_on, mut needs) = awaited(service);
+    let container = container(service, config);
+    let has_names = |mount: &Mount| NAME_FILES.contains(&mount.source.as_str());
+    if container.mounts.iter().any(has_names) && !needs.contains(&NAMES_WRITTEN) {
+        needs.push(NAMES_WRITTEN);
+    }
     ServiceSpec {
         id: id(&service.name),
-        runner: Runner::Container(Box::new(container(service, config))),
+        runner: Runner::Container(Box::new(container)),
         depends_on,
         needs,
         limits: limits(match service.restart {
@@ -191,7 +198,6 @@ fn file_mount(name: &str, file: &ExtensionFile) -> Mount {
 #[cfg(test)]
 mod tests {
     use corten_base::sample;
-    use corten_extension::service::NetworkPart;
 
     use super::*;
 
@@ -247,6 +253,12 @@ restart: untilSuccess
             "source: /run/names, destination: /run/names",
         );
         assert_eq!(mounted(&own), ["/run/names"]);
+        let spec = declare(&Service::parse(own.as_bytes()).unwrap(), None);
+        assert!(!spec.needs.contains(&NAMES_WRITTEN));
+        let twice = YAML.replace("hostname]", "etcfiles]");
+        let spec = declare(&Service::parse(twice.as_bytes()).unwrap(), None);
+        let needs = spec.needs.iter().filter(|need| **need == NAMES_WRITTEN);
+        assert_eq!(needs.count(), 1);
     }
 
     #[test]
@@ -268,6 +280,7 @@ restart: untilSuccess
                 Condition::Network(NetworkPart::Hostname),
                 Condition::Time,
                 Condition::Configuration("ups".to_owned()),
+                NAMES_WRITTEN,
             ]
         );
         let container = parts(&spec);

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use corten_base::sample;
+use corten_extension::service::NetworkPart;
 use corten_server::node::{ServiceState, ServiceView};
 use corten_supervisor::supervisor::container::make_fifo;
 use corten_supervisor::supervisor::testing::{spec, world};
@@ -67,6 +68,8 @@ async fn extension_service_that_needs_a_config_never_starts_without_it() {
     let world = world();
     world.supervisor.declare(spec("containerd"));
     world.until_up("containerd").await;
+    let names = Condition::Network(NetworkPart::EtcFiles);
+    world.supervisor.conditions().set(names, Ok(()));
     tell(&world.supervisor, &service, None, declare(&service, None));
     let waits = |view: &ServiceView| view.state == ServiceState::Waiting;
     world.until("ext-a", waits).await;
