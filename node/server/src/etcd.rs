@@ -51,15 +51,12 @@ where
     F: Future<Output = Result<T, EtcdError>>,
 {
     let tls = read_tls(secrets)?;
-    let own = match Client::connect(&[own()], &tls, PATIENCE).await {
-        Ok(own) => ask(own).await,
-        Err(error) => Err(error),
+    let ask_at = async |endpoints: &[String]| {
+        let client = Client::connect(endpoints, &tls, PATIENCE).await?;
+        ask(client).await
     };
-    let answer = match own {
-        Err(error) if is_outside(&error) && !others.is_empty() => {
-            let other = Client::connect(others, &tls, PATIENCE).await;
-            ask(other.map_err(|error| refused(&error))?).await
-        }
+    let answer = match ask_at(&[own()]).await {
+        Err(error) if is_outside(&error) && !others.is_empty() => ask_at(others).await,
         answer => answer,
     };
     answer.map_err(|error| refused(&error))

@@ -269,8 +269,9 @@ fn has_failed(manifest: &Manifest, failed: &[Failed]) -> bool {
         .iter()
         .filter_map(|object| Identity::of(object).ok());
     own.any(|own| {
-        let name = |of: &Identity| [&of.group, &of.kind, &of.name].map(String::clone);
-        failed.iter().any(|one| name(&one.object) == name(&own))
+        failed.iter().any(|Failed { object, .. }| {
+            (&own.group, &own.kind, &own.name) == (&object.group, &object.kind, &object.name)
+        })
     })
 }
 

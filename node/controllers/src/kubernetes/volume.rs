@@ -7,19 +7,18 @@ use corten_volumes::{EPHEMERAL, Progress, STATE, is_mounted};
 /// remove its own member to join its cluster anew, and pods would lose their data at the next restart. A node without
 /// a disk, or in a container, keeps all data where it can.
 pub(super) fn lacks_volume(progress: &Progress) -> Option<String> {
-    if !Mode::now().can(Ability::Disks) {
+    if !Mode::now().can(Ability::Disks) || is_mounted(&EPHEMERAL) {
         return None;
     }
-    missing(progress, is_mounted(&STATE), is_mounted(&EPHEMERAL))
+    missing(progress, || is_mounted(&STATE))
 }
 
-fn missing(progress: &Progress, has_state: bool, has_data: bool) -> Option<String> {
+fn missing(progress: &Progress, has_state: impl FnOnce() -> bool) -> Option<String> {
     let absent = "EPHEMERAL, which has the data of Kubernetes, is not mounted";
     match progress {
-        _ if has_data => None,
         Progress::Awaited => Some("waiting: the disks of the node are not known yet".to_owned()),
         Progress::Failed(failure) => Some(format!("waiting: {absent}: {failure}")),
-        Progress::Settled => has_state.then(|| format!("waiting: {absent}")),
+        Progress::Settled => has_state().then(|| format!("waiting: {absent}")),
     }
 }
 
@@ -33,12 +32,11 @@ mod tests {
     fn kubernetes_waits_for_its_volume_unless_the_node_has_no_disk() {
         let failed = Progress::Failed(Failure::new("EPHEMERAL", "it has an unknown file system"));
         for progress in [&Progress::Awaited, &Progress::Settled, &failed] {
-            assert_eq!(missing(progress, true, true), None);
-            assert!(missing(progress, true, false).is_some(), "{progress:?}");
+            assert!(missing(progress, || true).is_some(), "{progress:?}");
         }
-        let why = missing(&failed, true, false).unwrap();
+        let why = missing(&failed, || true).unwrap();
         assert!(why.ends_with("it has an unknown file system"), "{why}");
-        assert!(missing(&Progress::Awaited, false, false).is_some());
-        assert_eq!(missing(&Progress::Settled, false, false), None);
+        assert!(missing(&Progress::Awaited, || false).is_some());
+        assert_eq!(missing(&Progress::Settled, || false), None);
     }
 }
