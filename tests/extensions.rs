@@ -386,9 +386,15 @@ fn extension_is_loaded_from_a_mirror_with_a_password() {
     let before = node.ask(&admin, &listed, SOON);
     assert!(!before.contains(&digest), "{before}");
     node.ask(&admin, &["image", "pull", &name], SOON);
-    let text = node.ask(&admin, &listed, SOON);
+    // By its name, and by the id that the kubelet uses, which containerd's CRI adds after the pull.
+    let text = node.until("the image under both names", SOON, || {
+        let text = admin.call(&listed)?;
+        match Table::parse(&text).column("IMAGE").len() {
+            2 => Ok(text),
+            _ => Err(text),
+        }
+    });
     let table = Table::parse(&text);
-    // By its name, and by the id that the kubelet uses.
     let mut images = table.column("IMAGE");
     images.sort_unstable();
     let [by_name, by_id] = images[..] else {
