@@ -34,7 +34,12 @@ fn container_nodes_take_their_configs_join_and_leave_nothing_behind() {
     // Calls for abilities that a container lacks are refused with the reason.
     for refused in [
         &["upgrade", "--image", "installer:1", "--drain=false"][..],
-        &["reset", "--graceful=false"],
+        &[
+            "reset",
+            "--graceful=false",
+            "--system-labels-to-wipe",
+            "META",
+        ],
     ] {
         let why = call(refused).expect_err("it is not a container's");
         assert!(why.contains("this node runs in a container"), "{why}");

@@ -1,11 +1,13 @@
 //! Promise: the pods of a cluster reach each other, its services and its DNS, as far as network policies allow, and end by
-//! themselves with their node. The cluster survives a changed config of its API server, an invalid static pod, expired certificates, and new CAs. An
-//! upgrade deletes what no manifest has.
+//! themselves with their node. The cluster survives a changed config of its API server, an invalid static pod, the loss of
+//! etcd's data, expired certificates, and new CAs. An upgrade deletes what no manifest has.
 
 #![expect(clippy::expect_used, reason = "a failing step is a failing test")]
 
 #[path = "pods/credentials.rs"]
 mod credentials;
+#[path = "pods/recovery.rs"]
+mod recovery;
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
@@ -15,6 +17,7 @@ use std::path::Path;
 use std::process::Command;
 
 use credentials::{cas_are_replaced, cluster_outlives_its_certificates};
+use recovery::snapshot_restores_the_cluster;
 use tests::client::Client;
 use tests::cluster::{
     self, CALL, CLUSTER, CONTROL_PLANE, Cleanup, ENDPOINT, NAME, WORKER, traces, until,
@@ -374,6 +377,7 @@ fn container_cluster_runs_pods_from_bundled_images() {
     kubelet_calls_iscsiadm_of_the_extension(state);
     objects_come_and_go_with_the_manifests(&kubectl, &config);
     api_server_takes_a_changed_config(&kubectl, &config);
+    snapshot_restores_the_cluster(&kubectl, &config, state);
     let (kubectl, config) = cluster_outlives_its_certificates(kubectl, config, state);
     cas_are_replaced(&kubectl, &config, state);
 

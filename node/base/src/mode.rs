@@ -46,15 +46,13 @@ pub enum Ability {
     Watchdogs,
     /// Handle the power button and ctrl-alt-del.
     PowerButton,
-    /// Wipe the node's volumes and start anew.
-    Reset,
     /// Install, upgrade and roll back versions.
     Versions,
 }
 
 impl Ability {
     /// All abilities.
-    pub const ALL: [Ability; 14] = [
+    pub const ALL: [Ability; 13] = [
         Ability::KernelLog,
         Ability::KernelParameters,
         Ability::KernelFileSystems,
@@ -67,7 +65,6 @@ impl Ability {
         Ability::OomScores,
         Ability::Watchdogs,
         Ability::PowerButton,
-        Ability::Reset,
         Ability::Versions,
     ];
 
@@ -86,7 +83,6 @@ impl Ability {
             Ability::OomScores => "OOM scores would affect the processes of the host",
             Ability::Watchdogs => "the watchdogs belong to the host",
             Ability::PowerButton => "the power button belongs to the host",
-            Ability::Reset => "a reset means to remove the container with its directories",
             Ability::Versions => "the version is fixed by the image of the container",
         }
     }

@@ -198,8 +198,17 @@ pub fn args(facts: &Facts, addresses: &Addresses, start: &Start, own: &Arguments
     }
 }
 
+/// Revisions that a restored database skips (the number that etcd's documentation recommends).
+///
+/// Programs on other nodes have read revisions that the snapshot does not have. A revision must not come twice with
+/// different data: their caches would stay as they are.
+const SKIPPED_REVISIONS: u64 = 1_000_000_000;
+
 /// Program and arguments that restore [`SNAPSHOT`] in [`RESTORING`] as the data of a new cluster's first member (etcdutl,
-/// "snapshot restore"). The database is in place long before its log: a power cut leaves data that no etcd starts on.
+/// "snapshot restore"; etcd, "Disaster recovery"). The database is in place long before its log: a power cut leaves data
+/// that no etcd starts on.
+///
+/// The revisions up to the first new one count as compacted, so that every watcher reads its objects again.
 #[must_use]
 pub fn restore_args(facts: &Facts, addresses: &Addresses, skip_hash_check: bool) -> Vec<String> {
     let (name, peers) = (&facts.hostname, addresses.peer_urls().join(","));
@@ -214,6 +223,8 @@ pub fn restore_args(facts: &Facts, addresses: &Addresses, skip_hash_check: bool)
         format!("--initial-advertise-peer-urls={peers}"),
         format!("--initial-cluster={cluster}"),
         format!("--skip-hash-check={skip_hash_check}"),
+        format!("--bump-revision={SKIPPED_REVISIONS}"),
+        "--mark-compacted".to_owned(),
     ]
 }
 
@@ -243,6 +254,10 @@ mod tests {
         };
         let args = restore_args(&Facts::default(), &addresses, false);
         assert!(args.contains(&"--data-dir=/var/lib/etcd/restoring".to_owned()));
+        // Watchers of the lost data must read everything again.
+        for flag in ["--bump-revision=1000000000", "--mark-compacted"] {
+            assert!(args.contains(&flag.to_owned()), "{flag}");
+        }
     }
 
     #[test]

@@ -133,7 +133,7 @@ fn targets(store: &Store, request: &api::ResetRequest) -> Result<Vec<Target>, St
         add(Target::Disk(user_disk(store, path)?));
     }
     if mode != WipeMode::UserDisks && !partitions {
-        add(Target::SystemDisk);
+        Target::whole_node().into_iter().for_each(&mut add);
     }
     for spec in &request.system_partitions_to_wipe {
         let known = WIPEABLE.iter().find(|name| **name == spec.label);

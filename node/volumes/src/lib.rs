@@ -6,6 +6,7 @@
 mod alone;
 mod attach;
 mod carried;
+mod directory;
 mod disk;
 mod encryption;
 mod install;

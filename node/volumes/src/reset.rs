@@ -1,12 +1,15 @@
-//! Targets of a reset, emptied once all services have ended and all volumes are unmounted.
+//! Targets of a reset, emptied once all services have ended and all volumes are unmounted. The volumes of a container are
+//! directories, which stay mounted.
 
 use std::fmt;
 use std::io;
 use std::path::Path;
 
+use corten_base::mode::Mode;
 use corten_meta::tags::{OWNER, WAS_ENCRYPTED};
 use uuid::Uuid;
 
+use super::directory;
 use super::disk::{self, Disk};
 use super::table::Table;
 use super::{EPHEMERAL, STATE, carrier, device, made, wipe};
@@ -36,6 +39,15 @@ impl fmt::Display for Target {
 }
 
 impl Target {
+    /// What a reset of the whole node wipes.
+    #[must_use]
+    pub fn whole_node() -> Vec<Target> {
+        match Mode::now() {
+            Mode::Machine => vec![Target::SystemDisk],
+            Mode::Container => directory::ALL.map(Target::Partition).to_vec(),
+        }
+    }
+
     /// Name of the partition, if it is one.
     #[must_use]
     pub fn partition(&self) -> Option<&'static str> {
@@ -51,9 +63,13 @@ impl Target {
     /// The text gives the problem and the remedy.
     pub fn check(&self) -> Result<(), String> {
         match self {
-            Target::Partition(name) => device(name)
-                .map(drop)
-                .map_err(|error| format!("system_partitions_to_wipe: {name}: {error}")),
+            Target::Partition(name) => {
+                let found = match Mode::now() {
+                    Mode::Machine => device(name).map(drop),
+                    Mode::Container => directory::of(name).map(drop),
+                };
+                found.map_err(|error| format!("system_partitions_to_wipe: {name}: {error}"))
+            }
             Target::SystemDisk => {
                 let disk = writable(disk::system_disk())?;
                 disk.open()
@@ -89,6 +105,9 @@ impl Target {
     /// The target is missing or not writable, or is in use (except the system disk).
     pub fn empty(&self, alive: &dyn Fn()) -> io::Result<()> {
         match self {
+            Target::Partition(name) if Mode::now() == Mode::Container => {
+                directory::empty(directory::of(name)?, alive)
+            }
             // Secrets are in STATE and META only; EPHEMERAL just has to be recognized as empty.
             Target::Partition(name) => {
                 let disk = carrier()?;

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use corten_base::cmdline::Cmdline;
 use corten_base::console;
 use corten_base::durable;
+use corten_base::mode::Mode;
 use corten_base::mount_table::{self, Mount};
 use corten_base::panics;
 use corten_persistence::last_stop::{self, Reason, Stop};
@@ -21,7 +22,7 @@ use corten_sys::power::{self, End};
 use corten_sys::process::{Signal, reap, signal_all};
 use corten_sys::watchdog;
 use corten_sys::{cgroup, host, mount};
-use corten_volumes::{STATE, Target};
+use corten_volumes::{EPHEMERAL, STATE, Target};
 
 use crate::boot::cgroups;
 use step::Steps;
@@ -131,14 +132,17 @@ fn clear_up(steps: &Steps, Ending { end, stop, wipe }: &Ending) -> End {
     let _ = steps.run("recording why this boot ends", STUCK, move |_| {
         write_down(&stop, &targets);
     });
-    unmount_all(mounted_by_us(mount_table::now()), |target, limit| {
-        let what = format!("unmounting {}", target.display());
-        steps.run(&what, limit, move |_| {
-            if mount::unmount(&target).is_err() {
-                let _ = mount::detach(&target);
-            }
-        })
-    });
+    unmount_all(
+        mounted_by_us(mount_table::now(), Mode::now()),
+        |target, limit| {
+            let what = format!("unmounting {}", target.display());
+            steps.run(&what, limit, move |_| {
+                if mount::unmount(&target).is_err() {
+                    let _ = mount::detach(&target);
+                }
+            })
+        },
+    );
     let _ = steps.run("closing volumes", STUCK, |_| corten_volumes::close());
     let is_wiped = wipe_all(wipe, |target| {
         let (what, target) = (format!("wiping {target}"), target.clone());
@@ -224,12 +228,21 @@ fn anyone_left() -> bool {
 
 /// Mount points to unmount, innermost first. The kernel's file systems and the root stay: they have nothing to write
 /// back, and console output needs them. The roots of containers do not stay, because they keep EPHEMERAL busy, which a
-/// reset wipes.
-fn mounted_by_us(mounts: Vec<Mount>) -> Vec<PathBuf> {
+/// reset wipes. The volumes of a node that is a container stay: its runtime has mounted them, and a reset empties them.
+fn mounted_by_us(mounts: Vec<Mount>, mode: Mode) -> Vec<PathBuf> {
     let is_ours = |target: &PathBuf| {
-        let kernels = ["/proc", "/sys", "/dev", "/run"];
+        let (kernels, volumes) = (
+            ["/proc", "/sys", "/dev", "/run"],
+            [STATE.target, EPHEMERAL.target],
+        );
         let is_kernels = kernels.iter().any(|top| target.starts_with(top));
-        target.as_path() != Path::new("/") && (!is_kernels || target.starts_with("/run/containerd"))
+        let is_volume = volumes
+            .iter()
+            .any(|volume| target.as_path() == Path::new(volume));
+        let is_runtimes = mode == Mode::Container && is_volume;
+        target.as_path() != Path::new("/")
+            && (!is_kernels || target.starts_with("/run/containerd"))
+            && !is_runtimes
     };
     let targets = mounts.into_iter().map(|mount| PathBuf::from(mount.target));
     let mut targets: Vec<PathBuf> = targets.filter(is_ours).collect();
@@ -311,9 +324,15 @@ mod tests {
             tmpfs /var tmpfs rw 0 0\n\
             tmpfs /runner tmpfs rw 0 0\n\
             overlay /var/lib/a\\040b overlay rw 0 0\n";
+        let of = |mode| mounted_by_us(mount_table::parse(mounts), mode);
         assert_eq!(
-            mounted_by_us(mount_table::parse(mounts)),
+            of(Mode::Machine),
             ["/var/lib/a b", "/runner", "/var", "/run/containerd/x"].map(PathBuf::from)
+        );
+        // The runtime's volume stays.
+        assert_eq!(
+            of(Mode::Container),
+            ["/var/lib/a b", "/runner", "/run/containerd/x"].map(PathBuf::from)
         );
     }
 }
