@@ -22,7 +22,7 @@ use rtnetlink::{
     AddressMessageBuilder, Error, Handle, LinkMessageBuilder, LinkUnspec, RouteMessageBuilder,
 };
 
-use super::{Found, FoundLink, FoundRoute, Kernel, Refusal, Step, announce, link_message};
+use super::{Found, FoundLink, FoundRoute, Kernel, Refusal, Step, announce, bond, link_message};
 use crate::wireguard;
 
 /// A connection to the kernel.
@@ -86,13 +86,13 @@ impl Rtnetlink {
                 self.set(name, |link| link.controller(master)).await?
             }
             Step::Master(name, None) => self.set(name, LinkMessageBuilder::nocontroller).await?,
+            Step::Bond(bond, settings) => self.change_bond(bond, settings).await?,
             Step::Primary(bond, port) => {
                 let port = match port {
                     Some(port) => self.index(port).await?,
                     None => 0,
                 };
-                let message = link_message::prefer(self.index(bond).await?, port);
-                self.send(RouteNetlinkMessage::NewLink(message), 0).await
+                self.change_bond(bond, &[InfoBond::Primary(port)]).await?
             }
             Step::AddAddress(spec) => {
                 let message = self.link(&spec.link_name).await?;
@@ -150,6 +150,15 @@ impl Rtnetlink {
     ) -> Result<Result<(), Error>, Refusal> {
         let message = LinkUnspec::new_with_index(self.index(name).await?);
         Ok(self.0.link().set(change(message).build()).execute().await)
+    }
+
+    async fn change_bond(
+        &self,
+        name: &str,
+        settings: &[InfoBond],
+    ) -> Result<Result<(), Error>, Refusal> {
+        let message = link_message::change_bond(self.index(name).await?, settings);
+        Ok(self.send(RouteNetlinkMessage::NewLink(message), 0).await)
     }
 
     async fn index(&self, name: &str) -> Result<u32, Refusal> {
@@ -266,6 +275,8 @@ fn link(message: &LinkMessage) -> Option<(String, FoundLink)> {
                         LinkInfo::Kind(kind) => link.kind = kind.to_string(),
                         LinkInfo::Data(InfoData::Bond(settings)) => {
                             link.primary = primary(settings);
+                            let settings = settings.iter().filter(|one| bond::can_change(one));
+                            link.bond = settings.cloned().collect();
                         }
                         _ => {}
                     }

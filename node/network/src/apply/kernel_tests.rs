@@ -16,13 +16,17 @@ use super::{Found, Kernel as _, Memory, Rtnetlink, Units, apply};
 use crate::layers::{Specs, route};
 use crate::wireguard::tests::{key, peer};
 
-async fn applied(kernel: &Rtnetlink, memory: &mut Memory, wanted: &Units) -> Vec<String> {
+pub(super) async fn applied(
+    kernel: &Rtnetlink,
+    memory: &mut Memory,
+    wanted: &Units,
+) -> Vec<String> {
     let now = Instant::now();
     apply(kernel, memory, wanted, now).await.unwrap()
 }
 
 /// The kernel with a pair of links, `cable` and `plug`.
-async fn with_cable() -> Rtnetlink {
+pub(super) async fn with_cable() -> Rtnetlink {
     let (connection, handle, _) = rtnetlink::new_connection().unwrap();
     tokio::spawn(connection);
     let cable = rtnetlink::LinkVeth::new("cable", "plug").build();

@@ -1,19 +1,14 @@
-//! Builds the rtnetlink message that creates a link.
+//! Builds the rtnetlink messages that create a link, and that change a bond.
 
-use std::net::IpAddr;
-
-use corten_config::kinds;
 use corten_types::network_spec::{Bond, LinkSpec};
-use corten_yaml::read::Word;
 use rtnetlink::packet_route::link::{
-    BondAdSelect, BondAllPortActive, BondArpAllTargets, BondArpValidate, BondFailOverMac,
-    BondLacpRate, BondMode, BondPrimaryReselect, BondXmitHashPolicy, BridgeStpState, InfoKind,
-    LinkMessage, VlanProtocol,
+    BridgeStpState, InfoBond, InfoKind, LinkMessage, VlanProtocol,
 };
 use rtnetlink::{
     LinkBond, LinkBridge, LinkDummy, LinkMessageBuilder, LinkVeth, LinkVlan, LinkVrf, LinkWireguard,
 };
 
+use super::bond;
 use crate::wireguard;
 
 /// Builds the message that creates a link. `index` maps a link's name to its index.
@@ -37,9 +32,7 @@ pub(super) fn make(
             let message = LinkVlan::new(&spec.name, parent, vlan.id);
             finish(message.protocol(protocol), spec)
         }
-        ("bond", _, Some(settings)) => {
-            finish(bond(LinkBond::new(&spec.name), settings, index), spec)
-        }
+        ("bond", _, Some(settings)) => make_bond(spec, settings, index),
         ("bridge", ..) => {
             let settings = spec.bridge_master.unwrap_or_default();
             let stp = if settings.stp.enabled {
@@ -80,150 +73,32 @@ fn finish<T>(mut message: LinkMessageBuilder<T>, spec: &LinkSpec) -> LinkMessage
 
 type BondMessage = LinkMessageBuilder<LinkBond>;
 
-/// Adds an optional setting.
-fn with<T>(
-    message: BondMessage,
-    value: Option<T>,
-    add: impl FnOnce(BondMessage, T) -> BondMessage,
-) -> BondMessage {
-    match value {
-        Some(value) => add(message, value),
-        None => message,
-    }
+/// Makes a bond. A preferred port that does not exist yet is set once it is in the bond.
+fn make_bond(spec: &LinkSpec, settings: &Bond, index: impl Fn(&str) -> Option<u32>) -> LinkMessage {
+    let port = bond::primary(settings).and_then(index);
+    let settings = bond::made_with(settings).into_iter();
+    let all = settings.chain(port.map(InfoBond::Primary));
+    let message = all.fold(LinkBond::new(&spec.name), BondMessage::append_info_data);
+    finish(message, spec)
 }
 
-/// The kernel's number of a choice. Our words are in the kernel's order (`linux/if_link.h`, `linux/if_bonding.h`).
-fn number<W: Word + PartialEq>(choice: W) -> u8 {
-    let at = W::ALL.iter().position(|other| *other == choice);
-    at.and_then(|at| u8::try_from(at).ok()).unwrap_or(0)
-}
-
-/// Whether the bond's mode has a preferred port.
-pub(super) fn prefers_a_port(bond: &Bond) -> bool {
-    use kinds::BondMode::{ActiveBackup, BalanceAlb, BalanceTlb};
-    matches!(bond.mode, ActiveBackup | BalanceAlb | BalanceTlb)
-}
-
-/// The message by which the bond with this index prefers the port with that one; 0: none. It counts only as a message
-/// that makes a link: others cannot change the settings of a kind.
-pub(super) fn prefer(bond: u32, port: u32) -> LinkMessage {
-    let message = BondMessage::new_with_info_kind(InfoKind::Bond);
-    message.index(bond).primary(port).build()
-}
-
-/// Drops the settings that the kernel rejects in the bond's mode, or without link monitoring. One of them fails the
-/// whole bond (kernel: `unsuppmodes` in drivers/net/bonding/bond_options.c). Specs in META always contain every
-/// setting.
-fn counting(bond: &Bond) -> Bond {
-    let mut bond = bond.clone();
-    let is_lacp = bond.mode == kinds::BondMode::Lacp;
-    let balances = matches!(
-        bond.mode,
-        kinds::BondMode::BalanceTlb | kinds::BondMode::BalanceAlb
-    );
-    if !is_lacp {
-        bond.lacp_rate = None;
-        bond.ad_lacp_active = None;
-        bond.ad_actor_sys_prio = None;
-        bond.ad_actor_system = None;
-        bond.ad_user_port_key = None;
-    }
-    if is_lacp || balances {
-        bond.arp_interval = None;
-        bond.arp_validate = None;
-        bond.missed_max = None;
-    }
-    if !balances {
-        bond.tlb_logical_lb = None;
-    }
-    if !prefers_a_port(&bond) {
-        bond.primary.clear();
-    }
-    if bond.mode != kinds::BondMode::BalanceRr {
-        bond.packets_per_slave = None;
-    }
-    if bond.miimon.unwrap_or_default() == 0 {
-        bond.updelay = None;
-        bond.downdelay = None;
-        bond.peer_notify_delay = None;
-    }
-    bond
-}
-
-fn bond(message: BondMessage, bond: &Bond, index: impl Fn(&str) -> Option<u32>) -> BondMessage {
-    let bond = counting(bond);
-    let v4 = |address: &IpAddr| match address {
-        IpAddr::V4(address) => Some(*address),
-        IpAddr::V6(_) => None,
-    };
-    let v6 = |address: &IpAddr| match address {
-        IpAddr::V6(address) => Some(*address),
-        IpAddr::V4(_) => None,
-    };
-    let v4s: Vec<_> = bond.arp_ip_targets.iter().filter_map(v4).collect();
-    let v6s: Vec<_> = bond.ns_ip6_targets.iter().filter_map(v6).collect();
-    let mut m = message.mode(BondMode::from(number(bond.mode)));
-    m = with(m, bond.xmit_hash_policy, |m, policy| {
-        m.xmit_hash_policy(BondXmitHashPolicy::from(number(policy)))
-    });
-    m = with(m, bond.lacp_rate, |m, rate| {
-        m.ad_lacp_rate(BondLacpRate::from(number(rate)))
-    });
-    m = with(m, bond.arp_validate, |m, validate| {
-        m.arp_validate(BondArpValidate::from(u32::from(number(validate))))
-    });
-    m = with(m, bond.arp_all_targets, |m, all| {
-        m.arp_all_targets(BondArpAllTargets::from(u32::from(number(all))))
-    });
-    m = with(m, bond.primary_reselect, |m, reselect| {
-        m.primary_reselect(BondPrimaryReselect::from(number(reselect)))
-    });
-    m = with(m, bond.fail_over_mac, |m, fail_over| {
-        m.fail_over_mac(BondFailOverMac::from(number(fail_over)))
-    });
-    m = with(m, bond.ad_select, |m, select| {
-        m.ad_select(BondAdSelect::from(number(select)))
-    });
-    m = with(m, bond.miimon, BondMessage::miimon);
-    m = with(m, bond.updelay, BondMessage::updelay);
-    m = with(m, bond.downdelay, BondMessage::downdelay);
-    m = with(m, bond.arp_interval, BondMessage::arp_interval);
-    m = with(m, bond.resend_igmp, BondMessage::resend_igmp);
-    m = with(m, bond.min_links, BondMessage::min_links);
-    m = with(m, bond.lp_interval, BondMessage::lp_interval);
-    m = with(m, bond.packets_per_slave, BondMessage::packets_per_port);
-    m = with(m, bond.num_peer_notif, BondMessage::num_peer_notif);
-    m = with(m, bond.tlb_logical_lb, |m, on| m.tlb_dynamic_lb(on != 0));
-    m = with(m, bond.all_slaves_active, |m, on| {
-        m.all_ports_active(BondAllPortActive::from(on))
-    });
-    m = with(m, bond.use_carrier, BondMessage::use_carrier);
-    m = with(m, bond.ad_actor_sys_prio, BondMessage::ad_actor_sys_prio);
-    m = with(m, bond.ad_actor_system, BondMessage::ad_actor_system);
-    m = with(m, bond.ad_user_port_key, BondMessage::ad_user_port_key);
-    m = with(m, bond.peer_notify_delay, BondMessage::peer_notif_delay);
-    m = with(
-        m,
-        Some(v4s).filter(|all| !all.is_empty()),
-        BondMessage::arp_ip_target,
-    );
-    m = with(
-        m,
-        Some(v6s).filter(|all| !all.is_empty()),
-        BondMessage::ns_ip6_target,
-    );
-    m = with(m, bond.ad_lacp_active, |m, active| {
-        // On is 1 in the kernel, but the first of our words.
-        m.ad_lacp_active(number(active) == 0)
-    });
-    m = with(m, bond.missed_max, BondMessage::missed_max);
-    with(m, index(&bond.primary), BondMessage::primary)
+/// The message that changes settings of the bond with this index. It counts only as a message that makes a link: others
+/// cannot change the settings of a kind.
+pub(super) fn change_bond(index: u32, settings: &[InfoBond]) -> LinkMessage {
+    let message = BondMessage::new_with_info_kind(InfoKind::Bond).index(index);
+    let settings = settings.iter().cloned();
+    let message = settings.fold(message, BondMessage::append_info_data);
+    message.build()
 }
 
 #[cfg(test)]
 mod tests {
+    use corten_config::kinds;
     use corten_types::network_spec::Vlan;
-    use rtnetlink::packet_route::link::{InfoBond, InfoData, LinkAttribute, LinkInfo};
+    use rtnetlink::packet_route::link::{
+        BondFailOverMac, BondLacpRate, BondMode, BondXmitHashPolicy, InfoData, LinkAttribute,
+        LinkInfo,
+    };
 
     use super::*;
 
@@ -238,7 +113,7 @@ mod tests {
 
     #[test]
     fn preferred_port_is_set_on_a_bond_that_exists() {
-        let message = prefer(7, 3);
+        let message = change_bond(7, &[InfoBond::Primary(3)]);
         assert_eq!(message.header.index, 7);
         let InfoData::Bond(settings) = data(&message) else {
             panic!("{message:?}");
@@ -283,11 +158,11 @@ mod tests {
         };
         let expected = [
             InfoBond::Mode(BondMode::Ieee8023Ad),
-            InfoBond::XmitHashPolicy(BondXmitHashPolicy::Layer34),
-            InfoBond::AdLacpRate(BondLacpRate::Fast),
-            InfoBond::FailOverMac(BondFailOverMac::Follow),
             InfoBond::MiiMon(100),
+            InfoBond::FailOverMac(BondFailOverMac::Follow),
+            InfoBond::XmitHashPolicy(BondXmitHashPolicy::Layer34),
             InfoBond::AdLacpActive(false),
+            InfoBond::AdLacpRate(BondLacpRate::Fast),
         ];
         assert_eq!(settings.as_slice(), expected);
     }
@@ -370,17 +245,6 @@ mod tests {
                 assert!(!delays.iter().any(|delay| settings.contains(delay)));
             }
         }
-    }
-
-    /// The words are in the kernel's order.
-    #[test]
-    fn last_bond_enum_values_match_the_kernel() {
-        assert_eq!(number(kinds::BondMode::BalanceAlb), 6);
-        assert_eq!(number(kinds::XmitHashPolicy::VlanSrcMac), 5);
-        assert_eq!(number(kinds::ArpValidate::FilterBackup), 6);
-        assert_eq!(number(kinds::AdSelect::Count), 2);
-        assert_eq!(number(kinds::PrimaryReselect::Failure), 2);
-        assert_eq!(BondArpValidate::from(6), BondArpValidate::FilterBackup);
     }
 
     #[test]

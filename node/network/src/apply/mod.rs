@@ -4,6 +4,12 @@
 //! engine rolls the unit back. It retries after something about the unit changes, or after a pause if that may help.
 
 mod announce;
+mod bond;
+#[cfg(test)]
+mod bond_kernel_tests;
+mod bond_table;
+#[cfg(test)]
+mod bond_tests;
 mod kernel;
 #[cfg(test)]
 mod kernel_tests;
@@ -18,6 +24,7 @@ mod tunnel_tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use rtnetlink::packet_route::link::InfoBond;
 use tokio::time::Instant;
 
 pub use kernel::{Rtnetlink, describe, found_routes};
@@ -79,6 +86,8 @@ pub struct FoundLink {
     pub master: u32,
     /// Index of the bond's preferred port, or 0.
     pub primary: u32,
+    /// Settings that the bond takes while it exists.
+    pub bond: Vec<InfoBond>,
     /// Hardware address; empty if the link has none.
     pub hardware_addr: Vec<u8>,
     /// Whether the link receives multicast.
@@ -132,6 +141,8 @@ pub enum Step {
     Wireguard(String, Box<wireguard::Change>),
     /// Attaches a link to another one, or detaches it.
     Master(String, Option<String>),
+    /// Changes settings of a bond.
+    Bond(String, Vec<InfoBond>),
     /// Prefers a port of a bond, or none.
     Primary(String, Option<String>),
     /// Adds an address.
@@ -157,6 +168,7 @@ impl fmt::Display for Step {
             Step::Wireguard(link, _) => write!(f, "set the keys and peers of {link}"),
             Step::Master(link, Some(master)) => write!(f, "add {link} to {master}"),
             Step::Master(link, None) => write!(f, "remove {link} from its bond or bridge"),
+            Step::Bond(link, change) => write!(f, "set {} of {link}", bond::names(change)),
             Step::Primary(bond, Some(port)) => write!(f, "prefer {port} in {bond}"),
             Step::Primary(bond, None) => write!(f, "prefer no link in {bond}"),
             Step::AddAddress(address) => {

@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use corten_types::network_spec::{AddressSpec, Bond, LinkSpec, RouteSpec};
+use corten_types::network_spec::{AddressSpec, LinkSpec, RouteSpec};
 use corten_types::prefix::Prefix;
 
-use super::{Failed, Found, FoundLink, FoundRoute, Step, Unit, Units, link_message};
+use super::{Failed, Found, FoundLink, FoundRoute, Step, Unit, Units, bond};
 use crate::wireguard;
 
 /// Names of all units, links before the links that depend on them.
@@ -188,17 +188,14 @@ pub fn is_remade(had: Option<&LinkSpec>, wanted: Option<&LinkSpec>) -> bool {
 
 /// Whether two specs differ only in settings that can change in place.
 fn is_made_alike(one: &LinkSpec, other: &LinkSpec) -> bool {
-    let bond = |spec: &LinkSpec| {
-        let bond = spec.bond_master.clone();
-        bond.map(|bond| Bond {
-            primary: String::new(),
-            ..bond
-        })
+    let bonds = match (&one.bond_master, &other.bond_master) {
+        (Some(one), Some(other)) => bond::is_made_alike(one, other),
+        (one, other) => one == other,
     };
-    one.kind == other.kind
+    bonds
+        && one.kind == other.kind
         && one.parent_name == other.parent_name
         && one.vlan == other.vlan
-        && bond(one) == bond(other)
         && one.bridge_master == other.bridge_master
         && one.vrf_master == other.vrf_master
         && one.veth == other.veth
@@ -257,6 +254,17 @@ fn set(
         let change = wireguard::change(had, tunnel, link.wireguard.as_ref());
         steps.extend(change.map(|change| Step::Wireguard(name(), Box::new(change))));
     }
+    // A new bond is made with its settings; it has no index yet.
+    if let Some(wanted) = spec.bond_master.as_ref().filter(|_| link.index != 0) {
+        let had = had.and_then(|had| had.bond_master.as_ref());
+        let change = bond::change(had, wanted, &link.bond);
+        if bond::need_it_down(&change) {
+            switch(link, false, steps);
+        }
+        if !change.is_empty() {
+            steps.push(Step::Bond(name(), change));
+        }
+    }
     prefer(had, spec, link, found, steps);
     switch(link, spec.up != Some(false), steps);
 }
@@ -285,9 +293,7 @@ fn prefer(
 
 /// The preferred port of a bond whose mode has one.
 fn primary(spec: Option<&LinkSpec>) -> Option<&str> {
-    let bond = spec?.bond_master.as_ref()?;
-    let has_one = link_message::prefers_a_port(bond) && !bond.primary.is_empty();
-    has_one.then_some(&bond.primary)
+    bond::primary(spec?.bond_master.as_ref()?)
 }
 
 fn addresses(index: u32, had: &Unit, wanted: &Unit, found: &Found, steps: &mut Vec<Step>) {

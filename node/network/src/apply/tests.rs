@@ -56,7 +56,7 @@ impl Fake {
         fake
     }
 
-    fn add(&self, name: &str, kind: &str) {
+    pub(super) fn add(&self, name: &str, kind: &str) {
         let mut found = self.found.lock().unwrap();
         let last = found.links.values().map(|link| link.index).max();
         let link = FoundLink {
@@ -71,12 +71,23 @@ impl Fake {
 
     fn take(&self, step: &Step) {
         if let Step::Make(spec) = step {
-            return self.add(&spec.name, spec.kind);
+            self.add(&spec.name, spec.kind);
         }
         let mut found = self.found.lock().unwrap();
         let found = &mut *found;
         let index = |found: &Found, name: &str| found.links.get(name).map_or(0, |link| link.index);
         match step {
+            Step::Make(spec) => {
+                let settings = spec.bond_master.as_ref().map(bond::made_with);
+                let link = found.links.get_mut(&spec.name).unwrap();
+                link.bond = settings.unwrap_or_default();
+            }
+            Step::Bond(name, settings) => {
+                let known = &mut found.links.get_mut(name).unwrap().bond;
+                let kind = std::mem::discriminant::<InfoBond>;
+                known.retain(|old| !settings.iter().any(|new| kind(new) == kind(old)));
+                known.extend(settings.iter().cloned());
+            }
             Step::Delete(name) => {
                 let gone = found.links.remove(name).unwrap().index;
                 found.addresses.retain(|(link, _), _| *link != gone);
@@ -403,11 +414,11 @@ async fn first_address_stays_when_the_link_refuses_another_part() {
 async fn bond_without_an_address_returns_when_another_one_is_refused() {
     use corten_config::kinds::BondMode;
     let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
-    let mut old = bond(BondMode::BalanceRr);
+    let mut old = bonded(BondMode::BalanceRr);
     old.get_mut("bond0").unwrap().addresses.clear();
     assert!(apply_to(&fake, &mut memory, &old).await.is_empty());
     fake.refuse(&["add the address"]);
-    let complaints = apply_to(&fake, &mut memory, &bond(BondMode::Lacp)).await;
+    let complaints = apply_to(&fake, &mut memory, &bonded(BondMode::Lacp)).await;
     assert!(complaints[0].ends_with("the previous settings are restored"));
 }
 
@@ -433,7 +444,7 @@ async fn failed_removal_is_remembered_and_retried() {
     assert!(fake.look().await.unwrap().addresses.is_empty());
 }
 
-fn bond(mode: corten_config::kinds::BondMode) -> Units {
+pub(super) fn bonded(mode: corten_config::kinds::BondMode) -> Units {
     let mut specs = Specs::default();
     for member in ["eth0", "eth1"] {
         "bond0".clone_into(&mut specs.link(LAYER, member).bond_name);
@@ -457,7 +468,7 @@ fn bond(mode: corten_config::kinds::BondMode) -> Units {
 async fn links_are_created_in_dependency_order_and_recreated_when_changed() {
     use corten_config::kinds::BondMode;
     let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
-    let rr = bond(BondMode::BalanceRr);
+    let rr = bonded(BondMode::BalanceRr);
     assert!(apply_to(&fake, &mut memory, &rr).await.is_empty());
     let expected = [
         "create the bond bond0",
@@ -474,7 +485,7 @@ async fn links_are_created_in_dependency_order_and_recreated_when_changed() {
     assert!(apply_to(&fake, &mut memory, &rr).await.is_empty());
     assert_eq!(fake.taken(), ["add eth1 to bond0", "set eth1 up"]);
     // A new mode needs a new bond; if the kernel refuses it, the old bond returns.
-    let lacp = bond(BondMode::Lacp);
+    let lacp = bonded(BondMode::Lacp);
     assert!(apply_to(&fake, &mut memory, &lacp).await.is_empty());
     assert_eq!(fake.taken()[..2], ["remove bond0", "create the bond bond0"]);
     let found = fake.look().await.unwrap();
@@ -490,41 +501,10 @@ async fn links_are_created_in_dependency_order_and_recreated_when_changed() {
 }
 
 #[tokio::test]
-async fn preferred_port_of_a_bond_is_set_once_the_port_is_in_it() {
-    use corten_config::kinds::BondMode;
-    let prefers = |port: &str, mode: BondMode| {
-        let mut units = bond(mode);
-        let link = units.get_mut("bond0").unwrap().link.as_mut().unwrap();
-        let settings = link.bond_master.as_mut().unwrap();
-        port.clone_into(&mut settings.primary);
-        units
-    };
-    let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
-    let second = prefers("eth1", BondMode::ActiveBackup);
-    assert!(apply_to(&fake, &mut memory, &second).await.is_empty());
-    assert!(!fake.taken().iter().any(|step| step.contains("prefer")));
-    fake.add("eth1", "");
-    assert!(apply_to(&fake, &mut memory, &second).await.is_empty());
-    let expected = ["add eth1 to bond0", "set eth1 up", "prefer eth1 in bond0"];
-    assert_eq!(fake.taken(), expected);
-    // Another port, or none, needs no new bond.
-    let first = prefers("eth0", BondMode::ActiveBackup);
-    assert!(apply_to(&fake, &mut memory, &first).await.is_empty());
-    assert_eq!(fake.taken(), ["prefer eth0 in bond0"]);
-    let none = prefers("", BondMode::ActiveBackup);
-    assert!(apply_to(&fake, &mut memory, &none).await.is_empty());
-    assert_eq!(fake.taken(), ["prefer no link in bond0"]);
-    // The kernel refuses the setting in the other modes.
-    let lacp = prefers("eth0", BondMode::Lacp);
-    assert!(apply_to(&fake, &mut memory, &lacp).await.is_empty());
-    assert!(!fake.taken().iter().any(|step| step.contains("prefer")));
-}
-
-#[tokio::test]
 async fn link_is_removed_before_the_specs_of_its_addresses() {
     use corten_config::kinds::BondMode;
     let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
-    let mut wanted = bond(BondMode::BalanceRr);
+    let mut wanted = bonded(BondMode::BalanceRr);
     assert!(apply_to(&fake, &mut memory, &wanted).await.is_empty());
     for unit in wanted.values_mut() {
         unit.link = None;
@@ -538,7 +518,7 @@ async fn link_is_removed_before_the_specs_of_its_addresses() {
 #[tokio::test]
 async fn physical_device_is_not_taken_for_a_virtual_link() {
     let (fake, mut memory) = (Fake::with(&["bond0"]), Memory::default());
-    let wanted = bond(corten_config::kinds::BondMode::Lacp);
+    let wanted = bonded(corten_config::kinds::BondMode::Lacp);
     let why = "cannot create the bond bond0: a physical link of that name already exists";
     assert_eq!(apply_to(&fake, &mut memory, &wanted).await, [why]);
     assert!(!fake.taken().iter().any(|step| step.contains("remove")));

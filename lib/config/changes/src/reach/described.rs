@@ -9,8 +9,8 @@ use corten_yaml::problem::printable;
 
 use corten_config::Document;
 use corten_config::kinds::{
-    BondConfig, BridgeConfig, DHCPv4Config, DHCPv6Config, DummyLinkConfig, Link, LinkConfig,
-    LinkRoute, VLANConfig, VRFConfig, VethConfig, VlanMode, WireguardConfig,
+    BondConfig, BondMode, BridgeConfig, DHCPv4Config, DHCPv6Config, DummyLinkConfig, Link,
+    LinkConfig, LinkRoute, VLANConfig, VRFConfig, VethConfig, VlanMode, WireguardConfig,
 };
 use corten_config::v1alpha1::{DeviceSelector, DhcpOptions, Interface, LegacyRoute, asked};
 
@@ -28,6 +28,8 @@ pub(super) struct Described {
     pub(super) dhcp: Vec<String>,
     /// Settings of a virtual link. Empty: a physical link, or a tunnel.
     pub(super) made: String,
+    /// Settings that a virtual link takes while it exists.
+    pub(super) set: String,
     /// Whether the link is physical; without any settings such a link uses DHCP.
     pub(super) physical: bool,
     pub(super) mtu: Option<u32>,
@@ -56,7 +58,7 @@ pub(super) fn links(document: &Document) -> Links {
         let link = common(&mut all, &config.name, &config.link);
         link.hardware_addr = config.hardware_addr;
         link.members.extend(names(&config.links));
-        link.made = bond(config.clone(), None, &[]);
+        (link.made, link.set) = bond(config.clone(), None, &[]);
     }
     for config in document.all::<BridgeConfig>() {
         let link = common(&mut all, &config.name, &config.link);
@@ -105,16 +107,25 @@ fn settings(config: &impl Debug) -> String {
     format!("{config:?}")
 }
 
-/// Settings of a bond. Only the old form has the last two.
-fn bond(config: BondConfig, system: Option<Mac>, selectors: &[DeviceSelector]) -> String {
-    let config = BondConfig {
+/// Settings with which the node makes a bond, and those that the bond takes later
+/// (`node/network/src/apply/bond_table.rs`). Only the old form has the last two arguments.
+fn bond(config: BondConfig, system: Option<Mac>, selectors: &[DeviceSelector]) -> (String, String) {
+    let made = (
+        config.mode,
+        config.fail_over_mac.unwrap_or_default(),
+        config.ad_user_port_key.unwrap_or_default(),
+    );
+    let set = BondConfig {
         name: LinkName::default(),
         hardware_addr: None,
         links: Vec::new(),
         link: Link::default(),
+        mode: BondMode::default(),
+        fail_over_mac: None,
+        ad_user_port_key: None,
         ..config
     };
-    settings(&(config, system, selectors))
+    (settings(&made), settings(&(set, system, selectors)))
 }
 
 fn vlan(parent: &str, id: u16, mode: &impl Debug) -> String {
@@ -188,7 +199,7 @@ fn old_form(interface: &Interface, all: &mut Links) {
     if let Some(said) = &interface.bond {
         is_made = true;
         link.members.extend(names(&said.interfaces));
-        link.made = bond(said.config(), said.ad_actor_system, &said.device_selectors);
+        (link.made, link.set) = bond(said.config(), said.ad_actor_system, &said.device_selectors);
     }
     if let Some(said) = &interface.bridge {
         is_made = true;

@@ -18,6 +18,7 @@ pub(super) fn risks(old: &Document, new: &Document) -> Vec<String> {
         if after.contains_key(name) {
             let differs = [
                 (was.made != is.made, "is created with other settings"),
+                (was.set != is.set, "works with other settings"),
                 (was.mtu != is.mtu, "gets another MTU"),
                 (
                     was.hardware_addr != is.hardware_addr,

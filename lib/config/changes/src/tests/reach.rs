@@ -114,6 +114,11 @@ fn settings_removed_from_the_v1alpha1_fields_are_reported() {
         (
             bond.to_owned(),
             bond.replace("00:01", "00:02"),
+            "b works with other settings",
+        ),
+        (
+            bond.to_owned(),
+            bond.replace("ad", "mode: 802.3ad, ad"),
             "b is created with other settings",
         ),
         (
