@@ -4,7 +4,8 @@
 
 use std::process::Command;
 
-use tests::cluster::{self, CALL, CLUSTER, Cleanup, NAME};
+use tests::cluster::{self, CALL, CLUSTER, Cleanup, NAME, until};
+use tests::kubectl::Kubectl;
 use tests::{client, images};
 
 /// Docker's objects of any kind: containers, networks, volumes.
@@ -25,23 +26,28 @@ fn objects() -> Vec<String> {
 
 #[test]
 #[ignore = "make test-cluster TESTS=docker"]
-fn containers_of_docker_take_their_configs_join_and_leave_nothing_behind() {
+fn containers_of_docker_are_a_ready_cluster_and_leave_nothing_behind() {
     let directory = tempfile::tempdir().expect("a directory");
     let state = directory.path();
     let _cleanup = Cleanup::begin(state);
     let before = objects();
     let image = images::image("-container.tar").display().to_string();
-    let kind = [
-        "--provisioner",
-        "docker",
-        "--image",
-        &image,
-        "--wait",
-        "api",
-    ];
+    // Docker takes a directory: only root could mount the file.
+    let cache = state.join("image-cache");
+    let mut unpack = Command::new("unsquashfs");
+    unpack.arg("-dest").arg(&cache);
+    unpack.arg(images::image("-image-cache.squashfs"));
+    client::run(unpack, CALL).expect("the images of Kubernetes");
+    let cache = cache.display().to_string();
+    let kind = ["--provisioner", "docker", "--image", &image];
+    let kind = [&kind[..], &["--image-cache", &cache]].concat();
     let told = cluster::create(state, &kind, CLUSTER);
     let told = told.unwrap_or_else(|error| panic!("{error}"));
-    assert!(told.contains("cortenctl --cortenconfig "), "{told}");
+    assert!(told.contains("kubectl --kubeconfig "), "{told}");
+    let kubectl = Kubectl::new(state.join(NAME).join("kubeconfig"));
+    until("the cluster's DNS", || {
+        kubectl.available("kube-system", "coredns")
+    });
     let again = cluster::create(state, &kind, CALL).expect_err("its name is taken");
     assert!(again.contains("this machine has a cluster"), "{again}");
 
@@ -51,6 +57,7 @@ fn containers_of_docker_take_their_configs_join_and_leave_nothing_behind() {
     assert!(shown.contains(logs), "{shown}");
     // A reboot ends the container; Docker starts it again, with its state.
     cluster::nodes_run_and_the_worker_reboots(state);
+    until("both nodes", || kubectl.nodes_ready(2));
 
     cluster::destroy(state);
     assert_eq!(objects(), before);
