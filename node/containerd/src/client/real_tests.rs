@@ -206,16 +206,20 @@ async fn real_containerd_runs_takes_over_and_removes_a_container() {
     check.run().await.unwrap_err();
     containerd.wait("x").await.unwrap_err();
     daemon.start_again();
+    let left = bundle.upper.join("left");
+    std::fs::write(&left, "").unwrap();
     let again = eventually("the take-over", start).await;
     assert_eq!((again.pid, again.taken_over), (first.pid, true));
+    assert!(left.exists());
 
     let asked = containerd.clone();
     let ended = tokio::spawn(async move { asked.wait("x").await });
     containerd.signal("x", Signal::TERM).await.unwrap();
     assert_eq!(timeout(PATIENCE, ended).await.unwrap().unwrap().unwrap(), 5);
-    // A stopped container is replaced.
+    // A stopped container is replaced, and its writes go with it.
     let third = containerd.start("x", &bundle).await.unwrap();
     assert!(!third.taken_over && third.pid != first.pid);
+    assert!(!left.exists());
 
     let kept = containerd.remove_others(|id| id == "x").await.unwrap();
     assert!(kept.is_empty(), "{kept:?}");

@@ -44,6 +44,8 @@ impl Runtime for Containerd {
         }
         make_namespace(&session).await?;
         remove(&session, id).await?;
+        // The earlier container, which had the directory mounted, is gone now.
+        bundle.renew_root().await?;
         let pid = create(&session, id, &spec, bundle).await?;
         let start = StartRequest {
             container_id: id.to_owned(),

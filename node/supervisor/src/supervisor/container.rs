@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use corten_base::durable;
 use corten_base::panics::caught;
 use corten_base::regular;
 use corten_sys::process::{Exit, Signal};
@@ -61,12 +62,29 @@ pub struct Bundle {
     pub oom_score_adj: i32,
     /// Cgroup, relative to the root of the hierarchy.
     pub cgroup: String,
-    /// Upper directory of its root, for mount points and writes.
+    /// Upper directory of its root, for mount points and writes; a new container has an empty one.
     pub upper: PathBuf,
     /// Empty working directory next to it (overlayfs, "workdir").
     pub work: PathBuf,
     /// FIFO for its output, with an open reader.
     pub output: PathBuf,
+}
+
+impl Bundle {
+    /// Empties the upper directory before a new container uses it. What an earlier container has written would shadow
+    /// files of a root that has changed since, such as that of another version of an extension.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub async fn renew_root(&self) -> io::Result<()> {
+        let upper = self.upper.clone();
+        let renew = move || {
+            durable::remove_directory_if_there(&upper)?;
+            make(&upper, 0o755)
+        };
+        let renewed = spawn_blocking(renew).await;
+        renewed.map_err(io::Error::other).flatten()
+    }
 }
 
 /// A running container.

@@ -358,3 +358,23 @@ async fn environment_comes_from_declaration_and_file() {
         );
     }
 }
+
+#[tokio::test]
+async fn new_container_finds_no_files_of_an_earlier_one_in_its_root() {
+    let world = world();
+    world.supervisor.declare(spec("x"));
+    world.until_up("x").await;
+    let bundle = world.fake.change(|state| state.running["x"].0.clone());
+    let elsewhere = world.directory.path().join("elsewhere");
+    fs::create_dir_all(elsewhere.join("kept")).unwrap();
+    fs::create_dir_all(bundle.upper.join("etc")).unwrap();
+    fs::write(bundle.upper.join("etc/pid"), "7").unwrap();
+    std::os::unix::fs::symlink(&elsewhere, bundle.upper.join("link")).unwrap();
+    bundle.renew_root().await.unwrap();
+    assert_eq!(fs::read_dir(&bundle.upper).unwrap().count(), 0);
+    assert!(elsewhere.join("kept").exists());
+    // Also the directory of a service that has never started.
+    fs::remove_dir(&bundle.upper).unwrap();
+    bundle.renew_root().await.unwrap();
+    assert!(bundle.upper.exists());
+}
