@@ -9,7 +9,7 @@ use corten_observe::stream::ended_by_bug;
 use corten_resources::{Store, Typed};
 use corten_types::block::{BlockDevice, DiscoveredVolume, Disk, SystemDisk};
 use corten_types::volume::VolumeStatus;
-use corten_volumes::{DeviceWipe, STARTED_FROM, is_of_a_node};
+use corten_volumes::{DETACH, DeviceWipe, STARTED_FROM, is_of_a_node};
 use tokio::task::spawn_blocking;
 use tonic::Status;
 
@@ -76,6 +76,11 @@ fn check_anonymous(store: &Store, asked: &api::BlockDeviceWipeDescriptor) -> Res
         .unwrap_or_else(|| name.to_owned());
     match volume_of_a_node(store, &disk) {
         None => Ok(()),
+        // No administrator could wipe it either.
+        Some(_) if carries(store, &disk) == Carries::Perhaps => {
+            let why = format!("device: {}", perhaps_the_nodes(name));
+            Err(Status::permission_denied(why))
+        }
         Some(volume) => Err(Status::permission_denied(format!(
             "device: {disk} carries {volume}, a volume of a node, which an anonymous caller may not wipe; apply a machine \
              config, then ask as its administrator"
@@ -159,10 +164,14 @@ pub(super) fn user_disk(store: &Store, path: &str) -> Result<corten_volumes::Dis
     })?;
     let in_use = |why| Status::failed_precondition(format!("user_disks_to_wipe: {why}"));
     check_writable(path, disk).map_err(in_use)?;
-    if carries_node(store, disk.id()) {
-        return Err(in_use(format!(
-            "{path} is the disk that carries the node; leave it out, and use mode all to wipe both"
-        )));
+    match carries(store, disk.id()) {
+        Carries::Nothing => {}
+        Carries::Node => {
+            return Err(in_use(format!(
+                "{path} is the disk that carries the node; leave it out, and use mode all to wipe both"
+            )));
+        }
+        Carries::Perhaps => return Err(in_use(perhaps_the_nodes(path))),
     }
     let foreign = users(store, disk.id())
         .into_iter()
@@ -200,26 +209,49 @@ fn users(store: &Store, name: &str) -> Vec<(String, String)> {
     users
 }
 
-/// The node's own disk is protected, whatever checks the caller skips.
+/// The node's own disk is protected, whatever checks the caller skips. While any of several disks may be it, so are all
+/// their partitions: each may hold the node's data.
 fn check_not_the_nodes(store: &Store, name: &str, device: &BlockDevice) -> Result<(), String> {
     let label = device.partition_name.as_str();
     let is_started_from = STARTED_FROM.contains(&label) || label == META;
-    if carries_node(store, name) || is_started_from && carries_node(store, &device.parent) {
-        return Err(format!(
-            "{name} carries the node; `reset` wipes the disk it is on"
-        ));
+    match (carries(store, name), carries(store, &device.parent)) {
+        (Carries::Perhaps, _) | (_, Carries::Perhaps) => Err(perhaps_the_nodes(name)),
+        (Carries::Node, _) => Err(the_nodes(name)),
+        (_, Carries::Node) if is_started_from => Err(the_nodes(name)),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
-/// Whether the disk carries the node. If that is unknown, because several disks look like it, each of them counts.
-fn carries_node(store: &Store, disk: &str) -> bool {
+fn the_nodes(name: &str) -> String {
+    format!("{name} carries the node; `reset` wipes the disk it is on")
+}
+
+fn perhaps_the_nodes(name: &str) -> String {
+    format!("{name} may carry this node, whose own disk is not certain; {DETACH}")
+}
+
+/// Whether a disk carries the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Carries {
+    Nothing,
+    Node,
+    /// The node's disk is unknown, because several disks look like it, and this is one of them.
+    Perhaps,
+}
+
+fn carries(store: &Store, disk: &str) -> Carries {
     if let Some(system) = store.get_as::<SystemDisk>(SystemDisk::ID) {
-        return system.disk_id == disk;
+        return match system.disk_id == disk {
+            true => Carries::Node,
+            false => Carries::Nothing,
+        };
     }
     let devices = store.list_as::<BlockDevice>();
     let mut its = devices.iter().filter(|device| device.parent == disk);
-    its.any(|device| device.partition_name == META)
+    match its.any(|device| device.partition_name == META) {
+        true => Carries::Perhaps,
+        false => Carries::Nothing,
+    }
 }
 
 /// The volume on the device, on its disk `parent`, or on one of its partitions.

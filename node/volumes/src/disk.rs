@@ -202,13 +202,18 @@ pub(super) fn choose(
     }
 }
 
+/// Remedy when several disks may be the node's own. It is certain only after the others are detached: then the node
+/// starts, and takes none that is attached later for its own.
+pub const DETACH: &str = "detach all but the node's own; attach the others to a node that runs, this one or another, \
+    and wipe them there with `cortenctl wipe disk`";
+
 fn ambiguous(before: Option<&Disk>, found: &[Disk]) -> io::Error {
     let names: Vec<_> = found.iter().map(|disk| disk.name.as_str()).collect();
     let names = names.join(", ");
     io::Error::other(match before {
         None => format!(
             "the disks {names} all have a META partition, and the firmware does not name the disk that the node was \
-             started from; detach all but the node's own, and wipe the others elsewhere"
+             started from; {DETACH}"
         ),
         Some(before) => format!(
             "{}, which carries the node, is gone, and {names} cannot be identified as the same disk; reconnect it and \

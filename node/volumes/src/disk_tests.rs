@@ -61,6 +61,7 @@ fn disk_with_a_meta_partition_is_the_system_disk() {
     partition(sysfs.path(), "sda", 2, "META");
     let error = system_disk(sysfs.path()).unwrap_err().to_string();
     assert!(error.contains("sda, vda"), "{error}");
+    assert!(error.ends_with(DETACH), "{error}");
     let from = |name: &'static str| move |disk: &Disk| disk.name == name;
     let started = choose(None, sysfs.path(), from("sda")).unwrap();
     assert_eq!(started.unwrap().name, "sda");

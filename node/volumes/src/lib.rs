@@ -34,7 +34,7 @@ use corten_base::mode::{Ability, Mode};
 use corten_base::mount_table;
 use corten_sys::mount::MountFlags;
 
-pub use disk::{Disk, StartDisk, start_disk};
+pub use disk::{DETACH, Disk, StartDisk, start_disk};
 pub use install::{Blank, Over};
 pub use keys::{Opened, check_clear, check_keys, check_state_keys, check_state_value, check_wiped};
 pub use late_bus::late_bus;

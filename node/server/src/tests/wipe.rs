@@ -99,6 +99,20 @@ async fn ask(
     Ok(())
 }
 
+/// Asks as an anonymous caller: in maintenance mode, every caller is a reader.
+async fn ask_as_stranger(
+    world: &World,
+    descriptor: api::BlockDeviceWipeDescriptor,
+) -> Result<(), tonic::Status> {
+    let mut client = StorageServiceClient::new(world.channel.clone());
+    let devices = vec![descriptor];
+    let mut request = tonic::Request::new(api::BlockDeviceWipeRequest { devices });
+    let role = corten_api::metadata::ROLE;
+    let reader = "os:reader".parse().unwrap();
+    request.metadata_mut().insert(role, reader);
+    client.block_device_wipe(request).await.map(drop)
+}
+
 fn wipe(device: &str) -> DeviceWipe {
     DeviceWipe {
         device: device.to_owned(),
@@ -193,14 +207,21 @@ async fn every_candidate_system_disk_is_protected_from_a_wipe() {
         .store()
         .destroy(&Pointer::of::<SystemDisk>(SystemDisk::ID), "")
         .unwrap();
-    for device in ["vda", "vda1", "vda3", "vdz", "vdz1", "vdz3"] {
-        let all = api::BlockDeviceWipeDescriptor {
-            skip_secondary_check: true,
-            skip_volume_check: true,
-            ..asked(device)
-        };
-        let refused = ask(&world, vec![all]).await.unwrap_err();
-        assert!(refused.message().contains("carries the node"), "{refused}");
+    let all = |device| api::BlockDeviceWipeDescriptor {
+        skip_secondary_check: true,
+        skip_volume_check: true,
+        ..asked(device)
+    };
+    let names_the_remedy = |refused: &tonic::Status| {
+        let message = refused.message();
+        assert!(message.contains("may carry this node"), "{refused}");
+        assert!(message.ends_with(corten_volumes::DETACH), "{refused}");
+    };
+    for device in ["vda", "vda1", "vda3", "vda4", "vda6", "vdz", "vdz1", "vdz3"] {
+        names_the_remedy(&ask(&world, vec![all(device)]).await.unwrap_err());
+        let refused = ask_as_stranger(&world, asked(device)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::PermissionDenied);
+        names_the_remedy(&refused);
     }
     for disk in ["/dev/vda", "/dev/vdz"] {
         let request = machine_api::ResetRequest {
@@ -208,10 +229,29 @@ async fn every_candidate_system_disk_is_protected_from_a_wipe() {
             mode: WipeMode::UserDisks.into(),
             ..Default::default()
         };
-        let refused = world.client.reset(request).await.unwrap_err();
-        assert!(refused.message().contains("carries the node"), "{refused}");
+        names_the_remedy(&world.client.reset(request).await.unwrap_err());
     }
     ask(&world, vec![asked("vdb")]).await.unwrap();
+    assert_eq!(*world.node.wipes.lock().unwrap(), [wipe("vdb")]);
+}
+
+/// What the console and the refusals name as the remedy for two disks that carry a node.
+#[tokio::test]
+async fn another_nodes_disk_is_wiped_by_the_owner_of_a_node_that_knows_its_own() {
+    let world = world();
+    put_disks(&world);
+    for (name, number, label) in [
+        ("vdb1", 1, "EFI"),
+        ("vdb3", 3, "META"),
+        ("vdb4", 4, "STATE"),
+    ] {
+        put_device(&world, name, "vdb", number, label, &[]);
+    }
+    let refused = ask_as_stranger(&world, asked("vdb")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied);
+    assert!(world.node.wipes.lock().unwrap().is_empty());
+    ask(&world, vec![asked("vdb")]).await.unwrap();
+    assert_eq!(*world.node.wipes.lock().unwrap(), [wipe("vdb")]);
 }
 
 #[tokio::test]
@@ -292,16 +332,8 @@ async fn reset_wipes_other_unused_disks() {
 async fn anonymous_caller_skips_no_check_and_wipes_no_volume_of_a_node() {
     let world = world();
     put_disks(&world);
-    let mut client = StorageServiceClient::new(world.channel.clone());
-    let mut refused = async |descriptor: api::BlockDeviceWipeDescriptor| {
-        let devices = vec![descriptor];
-        let mut request = tonic::Request::new(api::BlockDeviceWipeRequest { devices });
-        // In maintenance mode every caller is a reader.
-        let role = corten_api::metadata::ROLE;
-        request
-            .metadata_mut()
-            .insert(role, "os:reader".parse().unwrap());
-        let status = client.block_device_wipe(request).await.err();
+    let refused = async |descriptor: api::BlockDeviceWipeDescriptor| {
+        let status = ask_as_stranger(&world, descriptor).await.err();
         status.map(|status| {
             assert_eq!(status.code(), Code::PermissionDenied, "{status}");
             status.message().to_owned()

@@ -131,21 +131,29 @@ impl Machine {
         meta::owner(&self.node.meta().watch().borrow()).is_some()
     }
 
+    /// Whether there is a disk that carries the node, but not its META: several such disks, or a broken one.
+    fn cannot_use_meta(&self) -> bool {
+        let has_failed = matches!(*self.volumes.borrow(), Progress::Failed(_));
+        has_failed && !self.node.meta().is_open()
+    }
+
     /// Whether an operator at the machine requests recovery.
     pub(super) fn recovers(&self) -> bool {
         self.cmdline.ours(RECOVER) == Some(MAINTENANCE)
     }
 
     pub(super) fn lock_node(&self, why: &str) {
-        let by_certificate = if self.has_owner() {
+        let opens = if self.has_owner() {
             "the owner's certificate still opens the API (`cortenctl --insecure` with the owner's client config); \
-             without it, "
+             without it, start the node with the kernel parameter corten.recover=maintenance"
+        } else if self.cannot_use_meta() {
+            "until META can be used, no certificate opens the API; the kernel parameter corten.recover=maintenance \
+             opens it to every client, and repairs nothing"
         } else {
-            "META names no owner, so no certificate opens the API; "
+            "META names no owner, so no certificate opens the API; start the node with the kernel parameter \
+             corten.recover=maintenance"
         };
-        let text = format!(
-            "{why}; {by_certificate}start the node with the kernel parameter corten.recover=maintenance"
-        );
+        let text = format!("{why}; {opens}");
         if self.node.locks().borrow().as_ref() != Some(&text) {
             console::warn(&format!("this node is locked: {text}"));
             block_in_place(|| self.keep_lock(&text));
