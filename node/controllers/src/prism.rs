@@ -10,10 +10,12 @@ use corten_dial::one_of;
 use corten_kubernetes::Upstream;
 use rustix::net::sockopt;
 use tokio::io::{self, copy_bidirectional};
-use tokio::net::{TcpListener, TcpStream, lookup_host};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{interval, sleep, timeout};
+
+use crate::lookups::Lookups;
 
 /// Limit of concurrent connections.
 const CONNECTIONS: usize = 1024;
@@ -37,6 +39,7 @@ struct State {
 #[derive(Debug, Clone)]
 struct Server {
     upstream: Upstream,
+    lookups: Arc<Lookups>,
     works: bool,
 }
 
@@ -47,14 +50,17 @@ impl Servers {
         let old = std::mem::take(&mut state.all);
         let server = |upstream: Upstream| {
             let known = old.iter().find(|one| one.upstream == upstream);
-            let works = known.is_none_or(|known| known.works);
-            Server { upstream, works }
+            known.cloned().unwrap_or_else(|| Server {
+                upstream,
+                lookups: Arc::new(Lookups::new(DIAL)),
+                works: true,
+            })
         };
         state.all = upstreams.into_iter().map(server).collect();
     }
 
     /// All servers in the order of attempts: healthy ones round-robin, then the others.
-    fn order(&self) -> Vec<Upstream> {
+    fn order(&self) -> Vec<Server> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut good, bad): (Vec<Server>, Vec<Server>) =
             state.all.iter().cloned().partition(|server| server.works);
@@ -63,14 +69,13 @@ impl Servers {
             good.rotate_left(turn);
         }
         state.turn = state.turn.wrapping_add(1);
-        let all = good.into_iter().chain(bad);
-        all.map(|server| server.upstream).collect()
+        good.extend(bad);
+        good
     }
 
-    fn upstreams(&self) -> Vec<Upstream> {
+    fn all(&self) -> Vec<Server> {
         let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let upstreams = state.all.iter().map(|server| server.upstream.clone());
-        upstreams.collect()
+        state.all.clone()
     }
 
     fn mark(&self, upstream: &Upstream, works: bool) {
@@ -89,9 +94,9 @@ impl Servers {
     /// Connects to the first server that accepts.
     async fn dial(&self) -> io::Result<TcpStream> {
         let mut failed = io::Error::other("no API server is known");
-        for upstream in self.order() {
-            let connected = connect(&upstream).await;
-            self.mark(&upstream, connected.is_ok());
+        for server in self.order() {
+            let connected = server.connect().await;
+            self.mark(&server.upstream, connected.is_ok());
             match connected {
                 Ok(stream) => return Ok(stream),
                 Err(error) => failed = error,
@@ -103,27 +108,29 @@ impl Servers {
     /// Checks each server once. Does not advance the round-robin.
     async fn look(&self) {
         let mut looks = JoinSet::new();
-        for upstream in self.upstreams() {
+        for server in self.all() {
             let servers = self.clone();
             looks.spawn(async move {
-                let works = connect(&upstream).await.is_ok();
-                servers.mark(&upstream, works);
+                let works = server.connect().await.is_ok();
+                servers.mark(&server.upstream, works);
             });
         }
         looks.join_all().await;
     }
 }
 
-async fn connect(upstream: &Upstream) -> io::Result<TcpStream> {
-    let (host, port) = (upstream.host.as_str(), upstream.port);
-    let found = timeout(DIAL, lookup_host((host, port))).await??;
-    let stream = one_of(found.collect(), DIAL).await?;
-    // Best effort: without these options a dead server is noticed later.
-    let _ = sockopt::set_socket_keepalive(&stream, true);
-    let _ = sockopt::set_tcp_keepidle(&stream, SILENCE);
-    let silence = u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX);
-    let _ = sockopt::set_tcp_user_timeout(&stream, silence);
-    Ok(stream)
+impl Server {
+    async fn connect(&self) -> io::Result<TcpStream> {
+        let Upstream { host, port } = &self.upstream;
+        let found = timeout(DIAL, self.lookups.addresses(host, *port)).await??;
+        let stream = one_of(found, DIAL).await?;
+        // Best effort: without these options a dead server is noticed later.
+        let _ = sockopt::set_socket_keepalive(&stream, true);
+        let _ = sockopt::set_tcp_keepidle(&stream, SILENCE);
+        let silence = u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX);
+        let _ = sockopt::set_tcp_user_timeout(&stream, silence);
+        Ok(stream)
+    }
 }
 
 /// Forwards connections of `listener` to the servers, and reports to `healthy` after each check whether any server
@@ -239,5 +246,23 @@ mod tests {
         let task = tokio::spawn(serve(listener, servers, watch::Sender::new(false)));
         assert_eq!(ask(&prism).await, None);
         task.abort();
+    }
+    #[test]
+    fn name_of_a_server_needs_no_shared_thread() {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.max_blocking_threads(1).enable_all().build();
+        let (end, hangs) = std::sync::mpsc::channel::<()>();
+        runtime.unwrap().block_on(async {
+            // The only shared thread hangs.
+            drop(tokio::task::spawn_blocking(move || hangs.recv()));
+            let (server, _task) = server(b'a').await;
+            let servers = Servers::default();
+            servers.set(vec![Upstream {
+                host: "localhost".to_owned(),
+                ..server
+            }]);
+            servers.dial().await.unwrap();
+            drop(end);
+        });
     }
 }

@@ -9,6 +9,7 @@ use corten_types::block::DiscoveredVolume;
 use corten_types::volume::VolumeStatus;
 use corten_volumes::user::{Facts, Kind, Place, Trouble, UserVolume};
 
+use super::attempt::{self, Attempt};
 use super::config::mount_spec;
 use super::outside::Outside;
 
@@ -22,6 +23,8 @@ const LONGEST: Duration = Duration::from_mins(5);
 pub(crate) struct Kept {
     held: BTreeMap<String, Held>,
     tried: BTreeMap<String, Tried>,
+    /// Attempts that take so long that the other volumes no longer wait for them.
+    overdue: BTreeMap<String, Attempt>,
 }
 
 /// An attached volume.
@@ -127,7 +130,7 @@ impl Kept {
     /// Whether a retry will be due although no input has changed.
     pub(super) fn is_pending(&self) -> bool {
         let stays = self.held.values().any(|held| held.stays.is_some());
-        stays || !self.tried.values().all(Tried::is_missing)
+        stays || !self.overdue.is_empty() || !self.tried.values().all(Tried::is_missing)
     }
 
     /// Makes all releases due: the operator has changed the config.
@@ -140,6 +143,20 @@ impl Kept {
     /// The attached volumes.
     pub(super) fn held(&self) -> impl Iterator<Item = &UserVolume> {
         self.held.values().map(|held| &held.volume)
+    }
+
+    /// Takes in the overdue attempts that have ended since.
+    pub(super) async fn settle(&mut self, now: Instant) {
+        let over: Vec<Attempt> = self
+            .overdue
+            .extract_if(.., |_, attempt| attempt.is_over())
+            .map(|(_, attempt)| attempt)
+            .collect();
+        for mut attempt in over {
+            if let Some(result) = attempt.result().await {
+                self.record(&attempt.volume, &attempt.facts, result, now);
+            }
+        }
     }
 
     /// Checks whether attached volumes are still intact.
@@ -212,50 +229,73 @@ impl Kept {
             let before = self.tried.get(id);
             let same = before.filter(|tried| tried.is_same(volume, facts));
             let waits = same.is_some_and(|tried| tried.waits(now));
-            if waits || self.held.contains_key(id) || self.is_taken(volume) {
+            if waits || self.is_taken(volume) {
                 continue;
             }
-            match outside.attach(volume, facts).await {
-                Ok(place) => {
-                    console::say(&there(volume, &place));
-                    self.tried.remove(id);
-                    let held = Held {
-                        volume: volume.clone(),
-                        was_told: facts.on(&place.device).is_some(),
-                        place,
-                        loss: None,
-                        stays: None,
-                        next: None,
-                    };
-                    self.held.insert(id.clone(), held);
-                }
-                Err(trouble) => {
-                    let is_news = before.is_none_or(|tried| tried.trouble != trouble);
-                    if let Trouble::Failed(why) = &trouble
-                        && is_news
-                    {
-                        console::warn(&format!("volume {id}: {why}"));
-                    }
-                    let pause = same.map_or(AGAIN, Tried::longer);
-                    let tried = Tried {
-                        volume: volume.clone(),
-                        facts: facts.clone(),
-                        trouble,
-                        pause,
-                        next: now + pause,
-                    };
-                    self.tried.insert(id.clone(), tried);
-                }
-            }
+            let mut attempt = Attempt::start(outside, volume, facts);
+            let result = attempt.result().await;
+            let result = result.unwrap_or_else(|| {
+                self.overdue.insert(id.clone(), attempt);
+                let why = attempt::overdue();
+                console::warn(&format!("volume {id}: {why}"));
+                Err(Trouble::Busy(why))
+            });
+            self.record(volume, facts, result, now);
         }
     }
 
-    /// Whether another volume that cannot be released yet occupies this volume's mount point.
+    /// Records how an attempt ended.
+    fn record(
+        &mut self,
+        volume: &UserVolume,
+        facts: &Facts,
+        result: Result<Place, Trouble>,
+        now: Instant,
+    ) {
+        let id = &volume.id;
+        let trouble = match result {
+            Ok(place) => {
+                console::say(&there(volume, &place));
+                self.tried.remove(id);
+                let held = Held {
+                    volume: volume.clone(),
+                    was_told: facts.on(&place.device).is_some(),
+                    place,
+                    loss: None,
+                    stays: None,
+                    next: None,
+                };
+                self.held.insert(id.clone(), held);
+                return;
+            }
+            Err(trouble) => trouble,
+        };
+        let before = self.tried.get(id);
+        let same = before.filter(|tried| tried.is_same(volume, facts));
+        let is_news = before.is_none_or(|tried| tried.trouble != trouble);
+        let pause = same.map_or(AGAIN, Tried::longer);
+        if let Trouble::Failed(why) = &trouble
+            && is_news
+        {
+            console::warn(&format!("volume {id}: {why}"));
+        }
+        let tried = Tried {
+            volume: volume.clone(),
+            facts: facts.clone(),
+            trouble,
+            pause,
+            next: now + pause,
+        };
+        self.tried.insert(id.clone(), tried);
+    }
+
+    /// Whether an attempt for this volume goes on, or another volume occupies its mount point or may still do so.
     fn is_taken(&self, volume: &UserVolume) -> bool {
         let target = |volume: &UserVolume| volume.mounting.as_ref().map(|one| one.target.clone());
         let place = target(volume);
-        let is_there = |held: &Held| place.is_some() && target(&held.volume) == place;
-        self.held.values().any(is_there)
+        let held = self.held.values().map(|held| &held.volume);
+        let mut others = held.chain(self.overdue.values().map(|attempt| &attempt.volume));
+        others.any(|other| other.id == volume.id || place.is_some() && target(other) == place)
     }
 
     /// Status of a volume.

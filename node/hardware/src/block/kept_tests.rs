@@ -3,12 +3,15 @@ use std::sync::{Arc, Mutex};
 use corten_base::sample;
 use corten_types::block::Disk;
 use corten_volumes::user::wanted;
+use tokio::sync::Notify;
+use tokio::task::yield_now;
 
 use super::*;
 
-/// Records calls. A volume in use is not released; `trouble` is the answer to each attach.
+/// Records calls. A volume in use is not released; `trouble` is the answer to each attach. The attach of a volume on the
+/// hung disk waits until the disk answers.
 #[derive(Debug, Clone, Default)]
-struct Fake(Arc<Mutex<State>>);
+struct Fake(Arc<Mutex<State>>, Arc<Notify>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -16,6 +19,7 @@ struct State {
     is_used: bool,
     is_unmounted: bool,
     trouble: Option<Trouble>,
+    on_hung_disk: Option<String>,
 }
 
 impl Fake {
@@ -34,10 +38,17 @@ impl Fake {
 }
 
 impl Outside for Fake {
-    async fn attach(&self, _: &UserVolume, _: &Facts) -> Result<Place, Trouble> {
-        let mut state = self.0.lock().unwrap();
-        state.asked.push("attach");
-        state.trouble.clone().map_or(Ok(Place::default()), Err)
+    async fn attach(&self, volume: &UserVolume, _: &Facts) -> Result<Place, Trouble> {
+        let hangs = {
+            let mut state = self.0.lock().unwrap();
+            state.asked.push("attach");
+            state.on_hung_disk.as_ref() == Some(&volume.id)
+        };
+        if hangs {
+            self.1.notified().await;
+        }
+        let trouble = self.0.lock().unwrap().trouble.clone();
+        trouble.map_or(Ok(Place::default()), Err)
     }
 
     async fn release(&self, _: &UserVolume, _: &Place) -> Result<(), String> {
@@ -139,4 +150,38 @@ async fn missing_volume_is_retried_only_for_changed_inputs() {
         .await;
     assert_eq!(fake.asked(), ["attach"]);
     assert!(!kept.is_pending());
+}
+
+#[tokio::test(start_paused = true)]
+async fn volume_on_a_hung_disk_holds_up_no_other_volume() {
+    let (fake, facts, now) = (Fake::default(), Facts::default(), Instant::now());
+    let mut kept = Kept::default();
+    fake.0.lock().unwrap().on_hung_disk = Some("u-hung".to_owned());
+    let wanted = wanted(&sample::kind(
+        "UserVolumeConfig\nname: hung\nprovisioning: {diskSelector: {match: '!system_disk'}}\n\
+         ---\napiVersion: v1alpha1\nkind: UserVolumeConfig\nname: data\nprovisioning: {diskSelector: {match: 'true'}}",
+    ));
+    kept.attach(&fake, &wanted, &facts, now).await;
+    assert_eq!(fake.asked(), ["attach", "attach"]);
+    let held = |kept: &Kept| kept.held().map(|one| one.id.clone()).collect::<Vec<_>>();
+    assert_eq!(held(&kept), ["u-data"]);
+    let status = kept.status(&wanted[0], &facts);
+    assert_eq!(status.phase, "waiting");
+    let why = &status.error_message;
+    assert!(why.ends_with("60 s; its disk may not answer"), "{why}");
+    // The attempt goes on; there is no second one.
+    kept.settle(now).await;
+    kept.attach(&fake, &wanted, &facts, now + LONGEST).await;
+    assert!(fake.asked().is_empty() && kept.is_pending());
+    // The disk answers when the volume is no longer wanted.
+    fake.1.notify_one();
+    yield_now().await;
+    kept.settle(now).await;
+    assert_eq!(held(&kept), ["u-data", "u-hung"]);
+    assert!(!kept.is_pending());
+    kept.release(&fake, &wanted[1..], now).await;
+    assert_eq!(
+        (fake.asked(), held(&kept)),
+        (vec!["release"], vec!["u-data".to_owned()])
+    );
 }

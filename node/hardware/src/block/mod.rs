@@ -1,5 +1,6 @@
 //! Disks and their content, from sysfs and udevd's database; and the node's volumes on them.
 
+mod attempt;
 mod config;
 mod device;
 pub(super) mod kept;

@@ -69,6 +69,7 @@ impl<O: Outside> Controller for UserVolumes<O> {
             let config = self.config.borrow_and_update().clone();
             let wanted = config.as_ref().map(wanted).unwrap_or_default();
             let facts = facts(context)?;
+            kept.settle(now).await;
             kept.look(&self.outside, &facts);
             kept.release(&self.outside, &wanted, now).await;
             if is_time(context)? {

@@ -6,10 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use corten_sys::blkpg;
-use uuid::Uuid;
 
-use super::choose::{Facts, known_as};
-use super::known::Seen;
+use super::choose::Facts;
 use super::partition::{Change, Plan, Wish};
 use super::{Place, Trouble};
 use crate::alone::{Alone, lock_disk};
@@ -74,19 +72,6 @@ impl Held {
 /// A failure of a disk.
 pub(super) fn failed(disk: &str, why: impl Display) -> Trouble {
     Trouble::Failed(format!("{disk}: {why}"))
-}
-
-/// Reads the candidates from the disks themselves, since the kernel knows no name of a partition added in this boot. A
-/// drive without a medium has none.
-pub(super) fn look(facts: &Facts, ids: impl Fn(File) -> io::Result<Vec<Uuid>>) -> Vec<Seen> {
-    let disks = facts.disks.iter();
-    disks
-        .filter(|disk| !disk.cdrom && disk.size > 0)
-        .map(|disk| {
-            let disk = known_as(disk);
-            Seen::of(&disk.name, disk.open().and_then(&ids))
-        })
-        .collect()
 }
 
 /// The disk with this name, with its sequence number if known.

@@ -7,6 +7,7 @@ mod choose;
 mod held;
 mod holders;
 mod known;
+mod look;
 mod mounts;
 mod opened;
 mod partition;

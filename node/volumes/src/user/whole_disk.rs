@@ -8,38 +8,34 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use corten_base::durable;
+use uuid::Uuid;
 
 use super::choose::{Facts, known_as};
-use super::held::{Held, failed, have, look, named};
-use super::known;
+use super::held::{Held, failed, have, named};
+use super::known::{self, Seen};
 use super::signature::{Signature, mark};
 use super::{Trouble, UserVolume, WholeDisk};
 use crate::disk::Disk;
 use crate::zeros::{LOOKED_AT, is_zero};
 use crate::{MIB, STATE, wipe};
 
-/// The disk of this volume, or else the first suitable disk, which is marked.
+/// The disk of this volume among those that were read, or else the first suitable disk, which is marked.
 pub(super) fn find_or_take(
     volume: &UserVolume,
     wanted: &WholeDisk,
     facts: &Facts,
+    seen: &[Seen],
 ) -> Result<Held, Trouble> {
     let id = &volume.id;
     let known = known::id(Path::new(STATE.target), &volume.key());
-    let own = |disk: &File| {
-        let found = Signature::of(disk)?;
-        let own = found.filter(|found| found.is_of(id, known));
-        Ok::<_, io::Error>(own.map(|own| own.id))
-    };
-    let seen = look(facts, |disk| Ok(own(&disk)?.into_iter().collect()));
-    if let Some(name) = known::disk_of(id, known, &seen)? {
+    if let Some(name) = known::disk_of(id, known, seen)? {
         let disk = named(name, facts);
         let alone = have(&disk)?;
         let held = Held::of(disk, alone).map_err(|error| failed(name, error))?;
         // The disk may have been wiped meanwhile.
-        return match own(&held.open) {
-            Ok(Some(_)) => Ok(held),
-            Ok(None) => Err(failed(name, "its content has just changed")),
+        return match ids(volume, &held.open) {
+            Ok(ids) if ids.is_empty() => Err(failed(name, "its content has just changed")),
+            Ok(_) => Ok(held),
             Err(error) => Err(failed(name, error)),
         };
     }
@@ -65,6 +61,14 @@ pub(super) fn find_or_take(
         "no disk is suitable: {}",
         why.join("; ")
     )))
+}
+
+/// The id of a disk if it is this volume.
+pub(super) fn ids(volume: &UserVolume, disk: &File) -> io::Result<Vec<Uuid>> {
+    let known = known::id(Path::new(STATE.target), &volume.key());
+    let found = Signature::of(disk)?;
+    let own = found.filter(|found| found.is_of(&volume.id, known));
+    Ok(own.map(|own| own.id).into_iter().collect())
 }
 
 /// Opens a suitable disk exclusively.

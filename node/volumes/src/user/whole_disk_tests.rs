@@ -11,13 +11,15 @@ use corten_base::testing::skip;
 use corten_luks::{Cost, Device, Luks, LuksError};
 use corten_types::block;
 use tempfile::TempDir;
+use tokio::runtime::Builder;
 use uuid::Uuid;
 
 use super::*;
 use crate::disk::{Content, content};
 use crate::encryption;
 use crate::table::{TYPE_LINUX, Table};
-use crate::user::partition::ids;
+use crate::user::look::look;
+use crate::user::partition;
 use crate::user::signature::{XFS_LABEL, label};
 use crate::user::{Kind, wanted};
 
@@ -73,7 +75,11 @@ impl Disks {
         let Kind::Disk(disk) = &volume.kind else {
             panic!("{volume:?}");
         };
-        let held = find_or_take(volume, disk, &self.facts())?;
+        let (facts, own) = (self.facts(), volume.clone());
+        let mut runtime = Builder::new_current_thread();
+        let runtime = runtime.enable_time().build().unwrap();
+        let seen = runtime.block_on(look(&facts, move |disk| ids(&own, &disk)));
+        let held = find_or_take(volume, disk, &facts, &seen)?;
         let device = held.disk.device();
         Ok(device.file_name().unwrap().to_str().unwrap().to_owned())
     }
@@ -235,14 +241,14 @@ fn claimed_disk_is_unformatted_and_has_no_partitions() {
     let found = Signature::of(&file).unwrap().unwrap();
     assert!(found.is_of("u-data", None) && !found.is_of("u-other", None));
     assert_eq!(content(named.path()).unwrap(), Content::Nothing);
-    assert!(ids(&mut file, "u-a").unwrap().is_empty());
+    assert!(partition::ids(&mut file, "u-a").unwrap().is_empty());
     // The users of the disk may write any content.
     let mut table = Table::new(&mut file, 512).unwrap();
     table.append("u-a", TYPE_LINUX, Some(MIB)).unwrap();
     table.write(&mut file, |_| Ok(())).unwrap();
-    assert!(ids(&mut file, "u-a").unwrap().is_empty());
+    assert!(partition::ids(&mut file, "u-a").unwrap().is_empty());
     table.protect(&mut file).unwrap();
-    assert_eq!(ids(&mut file, "u-a").unwrap().len(), 1);
+    assert_eq!(partition::ids(&mut file, "u-a").unwrap().len(), 1);
 }
 
 #[test]

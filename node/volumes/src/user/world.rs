@@ -12,8 +12,9 @@ use tokio::task::{block_in_place, spawn_blocking};
 use uuid::Uuid;
 
 use super::choose::known_as;
-use super::held::{Held, failed, have, look, named};
-use super::known;
+use super::held::{Held, failed, have, named};
+use super::known::{self, Seen};
+use super::look::look;
 use super::mounts::Target;
 use super::opened::OpenedVolumes;
 use super::partition::{Change, Plan, Wish, ids};
@@ -164,7 +165,9 @@ impl World {
         facts: &Facts,
     ) -> Result<FoundPartition, Trouble> {
         let (id, wanted, facts) = (volume.id.clone(), partition.clone(), facts.clone());
-        spawn_blocking(move || find_or_make(&id, &wanted, &facts))
+        let label = id.clone();
+        let seen = look(&facts, move |mut disk| ids(&mut disk, &label)).await;
+        spawn_blocking(move || find_or_make(&id, &wanted, &facts, &seen))
             .await
             .unwrap_or_else(|_| Err(Trouble::Failed("its disk cannot be read".to_owned())))
     }
@@ -176,7 +179,9 @@ impl World {
         facts: &Facts,
     ) -> Result<Held, Trouble> {
         let (volume, wanted, facts) = (volume.clone(), disk.clone(), facts.clone());
-        spawn_blocking(move || whole_disk::find_or_take(&volume, &wanted, &facts))
+        let own = volume.clone();
+        let seen = look(&facts, move |disk| whole_disk::ids(&own, &disk)).await;
+        spawn_blocking(move || whole_disk::find_or_take(&volume, &wanted, &facts, &seen))
             .await
             .unwrap_or_else(|_| Err(Trouble::Failed("its disk cannot be read".to_owned())))
     }
@@ -284,8 +289,13 @@ impl FoundPartition {
     }
 }
 
-/// Finds the partition of a volume, or makes it on the first suitable disk.
-fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<FoundPartition, Trouble> {
+/// Finds the partition of a volume on the disks that were read, or makes it on the first suitable disk.
+fn find_or_make(
+    id: &str,
+    wanted: &Partition,
+    facts: &Facts,
+    seen: &[Seen],
+) -> Result<FoundPartition, Trouble> {
     let state = Path::new(STATE.target);
     let wish = Wish {
         label: id,
@@ -312,8 +322,7 @@ fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<FoundPart
             marks: plan.marks,
         })
     };
-    let seen = look(facts, |mut file| ids(&mut file, id));
-    if let Some(name) = known::disk_of(id, wish.id, &seen)? {
+    if let Some(name) = known::disk_of(id, wish.id, seen)? {
         let disk = named(name, facts);
         let alone = have(&disk)?;
         let found = Held::plan(disk, alone, &wish).and_then(|(held, plan)| {
