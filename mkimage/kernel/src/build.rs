@@ -16,15 +16,18 @@ use crate::config::{self, ResolvedConfig, make};
 use crate::fragments::Requested;
 use crate::keys::{MODULE_SIGNING, RANDSTRUCT_SEED};
 use crate::llvm::Llvm;
+use crate::precompiled::Precompiled;
 use crate::source::{KernelSource, Source, patches};
 
 /// The version of this module's build steps; must be raised when they change.
-const RECIPE: &str = "1";
+const RECIPE: &str = "2";
 /// The signing key's path in the tree, as in `CONFIG_MODULE_SIG_KEY`. It must differ from the
 /// kernel's default path, for which the kernel's build would generate a key.
 const KEY_IN_TREE: &str = "certs/module-signing.pem";
 /// The source's directory in the kept tree.
 const SOURCE: &str = "linux";
+/// The directory of the compiler with precompiled headers in the kept tree.
+const PRECOMPILED: &str = "precompiled";
 /// The kernel image in the output directory.
 pub const VMLINUZ: &str = "vmlinuz";
 /// The modules, as `modules/lib/modules/<release>/`.
@@ -120,7 +123,9 @@ pub fn build(
     let tree = kept.path().join(SOURCE);
     let requested = Requested::read(&inputs.fragments(), inputs.arch)?;
     let resolved = config::resolve(&tree, inputs.arch, &requested, llvm)?;
-    let make = || fixed(inputs, &tree, llvm);
+    let precompiled = Precompiled::new(&kept.path().join(PRECOMPILED), llvm)?;
+    let make = || fixed(inputs, &tree, llvm).arg(precompiled.argument());
+    precompiled.compile(&tree, make())?;
     compile(inputs, make(), &kept.path().join("build.log"))?;
     install(inputs, make, &tree, &resolved, out)?;
     kept.settle()

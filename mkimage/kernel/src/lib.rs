@@ -12,6 +12,7 @@ pub mod hardening;
 pub mod keys;
 pub mod llvm;
 pub mod parameters;
+pub mod precompiled;
 pub mod source;
 
 #[cfg(test)]

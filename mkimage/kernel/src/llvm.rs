@@ -56,6 +56,11 @@ impl Llvm {
         Ok(Self { bin })
     }
 
+    /// The C compiler.
+    pub fn clang(&self) -> PathBuf {
+        self.bin.join("clang")
+    }
+
     /// The arguments of the kernel's `make` that name the programs.
     pub fn arguments(&self) -> [String; 2] {
         let bin = self.bin.display();

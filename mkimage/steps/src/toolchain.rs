@@ -290,7 +290,8 @@ pub fn quote(path: &Path) -> String {
     format!("'{}'", path.to_string_lossy().replace('\'', "'\\''"))
 }
 
-fn write_script(path: &Path, text: &str) -> Result<()> {
+/// Writes a program in the language of the shell. An unchanged script keeps its date.
+pub fn write_script(path: &Path, text: &str) -> Result<()> {
     if fs::read(path).is_ok_and(|old| old == text.as_bytes()) {
         return Ok(());
     }
