@@ -88,6 +88,7 @@ fn hidden(node: &Node, shape: Option<Shape>, place: Place<'_>) -> Node {
         (Content::List(items), shape) => {
             let inner = match shape {
                 Some(Shape::List(inner)) => Some(*inner),
+                Some(Shape::Object) => shape,
                 _ => None,
             };
             Content::List(
@@ -114,6 +115,8 @@ fn entry(name: &str, value: &Node, shape: Option<Shape>, place: Place<'_>) -> No
     let field = match shape {
         Some(Shape::Fields(table)) => table::find(table, name),
         Some(Shape::Map(inner)) => return hidden(value, Some(*inner), place),
+        Some(Shape::Object) if name == "env" => return variables(value, place),
+        Some(Shape::Object) => return hidden(value, shape, place),
         _ => None,
     };
     match field {
@@ -129,6 +132,29 @@ fn entry(name: &str, value: &Node, shape: Option<Shape>, place: Place<'_>) -> No
         },
         field => hidden(value, field.map(|field| field.shape), place),
     }
+}
+
+/// Redacts the values of a container's variables, in an object of Kubernetes such as a static pod. They often hold secrets.
+fn variables(value: &Node, place: Place<'_>) -> Node {
+    let Content::List(items) = &value.content else {
+        return hidden(value, Some(Shape::Object), place);
+    };
+    let mut variable = |item: &Node| {
+        let Content::Map(entries) = &item.content else {
+            return item.clone();
+        };
+        let entries = entries.iter().map(|(key, value)| {
+            let is_secret = key.name == "value" && !value.is_empty();
+            let value = if is_secret {
+                text(place(value))
+            } else {
+                value.clone()
+            };
+            (key.clone(), value)
+        });
+        Node::new(Content::Map(entries.collect()))
+    };
+    Node::new(Content::List(items.iter().map(&mut variable).collect()))
 }
 
 /// Redacts the password in a URL, wherever the URL stands.

@@ -200,6 +200,18 @@ fn switching_protection_off_is_refused() {
 }
 
 #[test]
+fn values_of_the_variables_of_static_pods_are_never_shown() {
+    let pods = "machine:\n    pods:\n    - kind: Pod\n      metadata: {name: own}\n      spec:\n        containers:\n        - name: a\n          \
+                env: [{name: TOKEN, value: hunter2}, {name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}]\n";
+    let text = good().replacen("machine:\n", pods, 1);
+    let redacted = document(&text).redacted();
+    assert!(!redacted.contains("hunter2"), "{redacted}");
+    for shown in ["name: TOKEN", "fieldPath: spec.nodeName", "name: own"] {
+        assert!(redacted.contains(shown), "{shown}: {redacted}");
+    }
+}
+
+#[test]
 fn secrets_are_never_shown() {
     let document = document(&good());
     let debug = format!("{document:?} {:?} {:?}", document.machine, document.cluster);
