@@ -19,7 +19,8 @@ use crate::llvm::Llvm;
 use crate::precompiled::Precompiled;
 use crate::source::{KernelSource, Source, patches};
 
-/// The version of this module's build steps; must be raised when they change.
+/// The version of this module's build steps; must be raised when they change, or when other sources use precompiled
+/// headers: the names of some local symbols differ then.
 const RECIPE: &str = "2";
 /// The signing key's path in the tree, as in `CONFIG_MODULE_SIG_KEY`. It must differ from the
 /// kernel's default path, for which the kernel's build would generate a key.
@@ -125,7 +126,7 @@ pub fn build(
     let resolved = config::resolve(&tree, inputs.arch, &requested, llvm)?;
     let precompiled = Precompiled::new(&kept.path().join(PRECOMPILED), llvm)?;
     let make = || fixed(inputs, &tree, llvm).arg(precompiled.argument());
-    precompiled.compile(&tree, make())?;
+    precompiled.compile(&tree, parallel(inputs, make()))?;
     compile(inputs, make(), &kept.path().join("build.log"))?;
     install(inputs, make, &tree, &resolved, out)?;
     kept.settle()
@@ -188,10 +189,14 @@ fn fixed(inputs: &Inputs, tree: &Path, llvm: &Llvm) -> Tool {
         .arg(format!("KAFLAGS={map}"))
 }
 
+fn parallel(inputs: &Inputs, make: Tool) -> Tool {
+    make.arg(format!("-j{}", inputs.jobs.max(1)))
+}
+
 fn compile(inputs: &Inputs, make: Tool, log: &Path) -> Result<()> {
     let image = Path::new(inputs.arch.names().kernel_image);
     let target = image.file_name().unwrap_or_default();
-    make.arg(format!("-j{}", inputs.jobs.max(1)))
+    parallel(inputs, make)
         .arg(target)
         .arg("modules")
         .args(inputs.arch.names().device_trees)
@@ -214,8 +219,7 @@ fn install(
 ) -> Result<()> {
     let modules = out.join(MODULES);
     fs::create_dir_all(&modules)?;
-    make()
-        .arg(format!("-j{}", inputs.jobs.max(1)))
+    parallel(inputs, make())
         .arg(format!(
             "INSTALL_MOD_PATH={}",
             fs::canonicalize(&modules)?.display()

@@ -59,7 +59,7 @@ impl Precompiled {
             clang: llvm.clang(),
         };
         fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
-        write_script(&made.compiler(), &made.recorder())?;
+        write_script(&made.compiler(), &made.script_that_records())?;
         Ok(made)
     }
 
@@ -105,7 +105,7 @@ impl Precompiled {
         }
         let sources = names::unaffected(tree, &included)?;
         fs::write(self.dir.join(SOURCES), sources.join("\n"))?;
-        write_script(&self.compiler(), &self.user(&options))
+        write_script(&self.compiler(), &self.script_with_headers(&options))
     }
 
     /// The recorded options of [`SAMPLE`], without those of this one object.
@@ -130,7 +130,7 @@ impl Precompiled {
     }
 
     /// The script of a compiler without headers, which records the options of [`SAMPLE`].
-    fn recorder(&self) -> String {
+    fn script_that_records(&self) -> String {
         format!(
             "#!/bin/sh\n\
              for source; do :; done\n\
@@ -146,13 +146,10 @@ impl Precompiled {
     /// compiled without. So is one with which clang refuses the headers, or fails: the second call tells why.
     ///
     /// The dependencies begin with the source, as `fixdep` and `modpost` expect, and not with the precompiled header.
-    fn user(&self, options: &[String]) -> String {
+    fn script_with_headers(&self, options: &[String]) -> String {
         let is_checked = |word: &&String| word.starts_with("-D") || word.ends_with(".h");
-        let known: Vec<&str> = options
-            .iter()
-            .filter(is_checked)
-            .map(String::as_str)
-            .collect();
+        let known = options.iter().filter(is_checked);
+        let known: Vec<String> = known.map(|word| quote(Path::new(word))).collect();
         format!(
             "#!/bin/sh\n\
              without() {{ exec {clang} \"$@\"; }}\n\
@@ -203,7 +200,7 @@ mod tests {
         let made = with_fake(dir.path());
         let missing = made.options().unwrap_err().to_string();
         assert!(missing.contains(SAMPLE), "{missing}");
-        write_script(&made.compiler(), &made.recorder()).unwrap();
+        write_script(&made.compiler(), &made.script_that_records()).unwrap();
         for source in ["kernel/range.c", "kernel/fork.c"] {
             let words = [
                 "-Wp,-MMD,x.d",
@@ -224,9 +221,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let made = with_fake(dir.path());
         fs::write(dir.path().join(SOURCES), "a/b.c\nbroken.c").unwrap();
-        let usual = ["-D__KERNEL__", "-include", "./include/linux/kconfig.h"];
+        let usual = [
+            "-D__KERNEL__=(a b)",
+            "-include",
+            "./include/linux/kconfig.h",
+        ];
         let options = usual.map(str::to_owned);
-        write_script(&made.compiler(), &made.user(&options)).unwrap();
+        write_script(&made.compiler(), &made.script_with_headers(&options)).unwrap();
         let kind_of = |more: &[&str], source: &str| {
             fs::write(dir.path().join("x.d"), "b.o: /top.h \\\n a/b.c\n").unwrap();
             let words = [

@@ -27,9 +27,17 @@ const OTHERS: [&str; 8] = [
     "tools",
 ];
 
+/// The options of the configured tree, as `make` writes them.
+const OPTIONS: &str = "include/config/auto.conf";
+
 /// The paths in `tree` of the sources that define no name of the `headers` before they include a file.
 pub(super) fn unaffected(tree: &Path, headers: &[impl AsRef<Path>]) -> Result<Vec<String>> {
-    let mut scan = Scan::default();
+    let options = read(&tree.join(OPTIONS))?;
+    let options = options.lines().filter_map(|line| line.split('=').next());
+    let mut scan = Scan {
+        options: options.map(str::to_owned).collect(),
+        ..Scan::default()
+    };
     for header in headers {
         let text = without_comments(&read(header.as_ref())?);
         scan.words.extend(words_of(&text).map(str::to_owned));
@@ -51,6 +59,7 @@ pub(super) fn unaffected(tree: &Path, headers: &[impl AsRef<Path>]) -> Result<Ve
 /// The names of the headers, and what is known of files beside sources.
 #[derive(Default)]
 struct Scan {
+    options: HashSet<String>,
     words: HashSet<String>,
     /// Whether a file defines one of the names, itself or by a file beside it.
     beside: HashMap<PathBuf, bool>,
@@ -60,11 +69,14 @@ impl Scan {
     /// Whether the source defines one of the names before an `#include`.
     fn source_changes_a_header(&mut self, path: &Path) -> Result<bool> {
         let text = read(path)?;
-        let is_early = |(kind, rest): &(&str, &str)| {
-            *kind != "define" || words_of(rest).next().is_none_or(|name| !LATE.contains(&name))
+        let is_late = |rest: &str| {
+            words_of(rest)
+                .next()
+                .is_some_and(|name| LATE.contains(&name))
         };
-        let directives = text.lines().filter_map(directive).filter(is_early);
-        let directives: Vec<_> = directives.collect();
+        let is_early = |(kind, rest): &(&str, &str)| *kind != "define" || !is_late(rest);
+        let mut directives = live(&text, &self.options);
+        directives.retain(is_early);
         let last = directives.iter().rposition(|(kind, _)| *kind == "include");
         let end = last.map_or(0, |last| last.saturating_add(1));
         Ok(self.defines(path, directives.into_iter().take(end)))
@@ -85,7 +97,7 @@ impl Scan {
                 let name = rest
                     .strip_prefix('"')
                     .and_then(|rest| rest.split('"').next());
-                name.is_some_and(|name| self.file_defines(path.with_file_name(name)))
+                name.is_some_and(|name| self.file_defines(&path.with_file_name(name)))
             }
             _ => false,
         })
@@ -93,14 +105,19 @@ impl Scan {
 
     /// Whether a file beside a source defines one of the names. A file that is elsewhere is a header of the kernel, which
     /// works in any order.
-    fn file_defines(&mut self, path: PathBuf) -> bool {
+    fn file_defines(&mut self, path: &Path) -> bool {
+        // Two files that include each other by `..` would have ever longer paths.
+        let Ok(path) = path.canonicalize() else {
+            return false;
+        };
         if let Some(known) = self.beside.get(&path) {
             return *known;
         }
         // A file may include itself.
         self.beside.insert(path.clone(), false);
         let text = read(&path).unwrap_or_default();
-        let found = self.defines(&path, text.lines().filter_map(directive));
+        let directives = live(&text, &self.options);
+        let found = self.defines(&path, directives.into_iter());
         self.beside.insert(path, found);
         found
     }
@@ -109,6 +126,34 @@ impl Scan {
 fn read(path: &Path) -> Result<String> {
     let bytes = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The directives that do not depend on an option which is off.
+fn live<'a>(text: &'a str, options: &HashSet<String>) -> Vec<(&'a str, &'a str)> {
+    let is_off = |rest: &str| {
+        let name = words_of(rest).next().unwrap_or_default();
+        name.starts_with("CONFIG_") && !options.contains(name)
+    };
+    let (mut depth, mut off_at) = (0_usize, None);
+    let mut found = Vec::new();
+    for (kind, rest) in text.lines().filter_map(directive) {
+        match kind {
+            "if" | "ifdef" | "ifndef" => {
+                depth = depth.saturating_add(1);
+                if off_at.is_none() && kind == "ifdef" && is_off(rest) {
+                    off_at = Some(depth);
+                }
+            }
+            "else" | "elif" if off_at == Some(depth) => off_at = None,
+            "endif" => {
+                off_at = off_at.filter(|at| *at != depth);
+                depth = depth.saturating_sub(1);
+            }
+            _ if off_at.is_none() => found.push((kind, rest)),
+            _ => {}
+        }
+    }
+    found
 }
 
 /// Kind of a preprocessor directive, and the rest of its line.
@@ -173,13 +218,40 @@ mod tests {
         );
         write("a/beside.c", "#include \"own.h\"\n");
         write("a/maybe.c", "#include \"maybe.h\"\n");
-        write("a/maybe.h", "#ifndef pr_fmt\n#define pr_fmt(fmt) fmt\n#endif\n");
+        write(
+            "a/maybe.h",
+            "#ifndef pr_fmt\n#define pr_fmt(fmt) fmt\n#endif\n",
+        );
         write("a/own.h", "#include \"own.h\"\n#include \"inner.h\"\n");
         write("a/inner.h", "#define DEBUG\n");
         write("a/elsewhere.c", "#include \"../b/none.h\"\n");
+        write("a/circle.c", "#include \"../b/circle.h\"\n");
+        write("b/circle.h", "#include \"../a/circle.h\"\n");
+        write("a/circle.h", "#include \"../b/circle.h\"\n");
         write("tools/a.c", "int main;\n");
+        write(OPTIONS, "# options\nCONFIG_ON=y\n");
+        let debug = |option| {
+            format!(
+                "#ifdef CONFIG_{option}\n#if 1\n#endif\n#define DEBUG\n#else\n#endif\n#include <a>\n"
+            )
+        };
+        write("a/on.c", &debug("ON"));
+        write("a/off.c", &debug("OFF"));
+        write(
+            "a/other.c",
+            &debug("OFF").replace("#else", "#else\n#undef DEBUG"),
+        );
         let found = unaffected(tree, &[tree.join("include/linux/mm.h")]).unwrap();
-        assert_eq!(found, ["a/elsewhere.c", "a/format.c", "a/plain.c"]);
+        assert_eq!(
+            found,
+            [
+                "a/circle.c",
+                "a/elsewhere.c",
+                "a/format.c",
+                "a/off.c",
+                "a/plain.c"
+            ]
+        );
     }
 
     #[test]
