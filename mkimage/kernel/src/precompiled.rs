@@ -143,7 +143,8 @@ impl Precompiled {
     }
 
     /// The script of a compiler with headers. A source that defines a macro by an option, or includes a file by one, is
-    /// compiled without. So is one with which clang refuses the headers, or fails: the second call tells why.
+    /// compiled without. So is one with which clang refuses the headers, or fails: the second call tells why. A call that a
+    /// signal ends fails at once: whether a source uses the headers must not depend on the machine.
     ///
     /// The dependencies begin with the source, as `fixdep` and `modpost` expect, and not with the precompiled header.
     fn script_with_headers(&self, options: &[String]) -> String {
@@ -163,6 +164,7 @@ impl Precompiled {
              [ \"$dependencies\" ] && grep -qxF -e \"$source\" {sources} || without \"$@\"\n\
              {clang} -include-pch {dir}/\"$kind\".pch \"$@\" -Wno-macro-redefined 2>/dev/null &&\n\
              exec sed -i \"1s|: |: $source |;2,\\$s| $source | |\" \"$dependencies\"\n\
+             [ $? -lt 128 ] || exit 1\n\
              without \"$@\"\n",
             known = known.join("|"),
             clang = quote(&self.clang),
@@ -178,8 +180,9 @@ mod tests {
 
     use super::*;
 
-    /// A compiler that prints its arguments, and fails with precompiled headers if the source is `broken.c`.
-    const FAKE: &str = "#!/bin/sh\ncase \"$*\" in *.pch*broken.c*) exit 1 ;; esac\necho \"$@\"\n";
+    /// A compiler that prints its arguments, and fails with precompiled headers if the source is `broken.c`, or is
+    /// killed.
+    const FAKE: &str = "#!/bin/sh\ncase \"$*\" in *.pch*broken.c*) exit 1 ;; *.pch*killed.c*) kill -9 $$ ;; esac\necho \"$@\"\n";
 
     fn with_fake(dir: &Path) -> Precompiled {
         let clang = dir.join("it's clang");
@@ -220,7 +223,7 @@ mod tests {
     fn only_sources_with_the_usual_macros_use_the_headers() {
         let dir = tempfile::tempdir().unwrap();
         let made = with_fake(dir.path());
-        fs::write(dir.path().join(SOURCES), "a/b.c\nbroken.c").unwrap();
+        fs::write(dir.path().join(SOURCES), "a/b.c\nbroken.c\nkilled.c").unwrap();
         let usual = [
             "-D__KERNEL__=(a b)",
             "-include",
@@ -252,5 +255,10 @@ mod tests {
         }
         assert_eq!(kind_of(&[], "a/other.c"), without);
         assert_eq!(kind_of(&[], "broken.c"), without);
+        let killed = Tool::new(made.compiler()).dir(&made.dir);
+        killed
+            .args(["-Wp,-MMD,x.d", "killed.c"])
+            .output()
+            .unwrap_err();
     }
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
+use corten_base::durable;
 use corten_base::mode::{Ability, Mode};
 use corten_base::mount_table::{self, Mount};
 
@@ -23,7 +24,7 @@ pub fn of(volume: &str) -> io::Result<&'static Path> {
         return Err(io::Error::other(why.err().unwrap_or_default()));
     };
     let target = Path::new(volume.target);
-    if !corten_base::durable::is_volume(target) {
+    if !durable::is_volume(target) {
         return Err(io::Error::other(format!(
             "the container runtime has mounted nothing on {}",
             target.display()
@@ -50,12 +51,7 @@ fn empty_among(mounts: &[Mount], directory: &Path, alive: &dyn Fn()) -> io::Resu
         return Err(io::Error::new(ErrorKind::ResourceBusy, why));
     }
     for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            fs::remove_dir_all(entry.path())?;
-        } else {
-            fs::remove_file(entry.path())?;
-        }
+        durable::remove_whole(&entry?.path())?;
         alive();
     }
     Ok(())
