@@ -15,6 +15,7 @@ pub mod efi;
 pub mod events;
 pub mod https;
 pub mod kernel_log;
+pub mod lookups;
 pub mod mode;
 pub mod mount_table;
 pub mod mounts;

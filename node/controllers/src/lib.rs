@@ -20,7 +20,6 @@ mod kmsg_log;
 mod kubernetes;
 mod last_stop;
 pub mod logging;
-mod lookups;
 mod machine_status;
 mod meta;
 mod perf;

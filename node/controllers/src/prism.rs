@@ -6,6 +6,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use corten_base::lookups::Lookups;
 use corten_dial::one_of;
 use corten_kubernetes::Upstream;
 use rustix::net::sockopt;
@@ -14,8 +15,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{interval, sleep, timeout};
-
-use crate::lookups::Lookups;
 
 /// Limit of concurrent connections.
 const CONNECTIONS: usize = 1024;

@@ -5,13 +5,14 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::time::Duration;
 
-use corten_base::bulkhead::Bulkhead;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use crate::bulkhead::Bulkhead;
+
 /// The lookups of one host, one at a time.
 #[derive(Debug)]
-pub(crate) struct Lookups {
+pub struct Lookups {
     thread: Bulkhead,
     /// The last answer. Locked during a lookup, so that all who wait for it share its answer.
     last: Mutex<Option<Answer>>,
@@ -25,7 +26,7 @@ struct Answer {
 
 impl Lookups {
     /// No lookup yet; `patience` is the timeout of each.
-    pub(crate) fn new(patience: Duration) -> Lookups {
+    pub fn new(patience: Duration) -> Lookups {
         Lookups {
             thread: Bulkhead::new(1, patience),
             last: Mutex::new(None),
@@ -36,7 +37,7 @@ impl Lookups {
     ///
     /// # Errors
     /// The name has no address, or no answer came in time. While a lookup hangs, the next ones fail at once.
-    pub(crate) async fn addresses(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    pub async fn addresses(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         if let Ok(address) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(address, port)]);
         }
@@ -121,8 +122,10 @@ mod tests {
             assert_eq!(found.unwrap(), [address()]);
         }
         assert_eq!(count.load(Ordering::SeqCst), 1);
-        // A later caller gets a new answer.
-        lookups.answer(lookup(&count).1).await.unwrap_err();
+        // A later caller gets a new answer, here from a server that is gone.
+        let (server, look_up) = lookup(&count);
+        drop(server);
+        lookups.answer(look_up).await.unwrap_err();
         assert_eq!(count.load(Ordering::SeqCst), 2);
     }
 
