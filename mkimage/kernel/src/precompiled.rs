@@ -1,9 +1,6 @@
-//! Precompiled headers. Most sources of the kernel include the same five hundred headers. clang parses them once and not
-//! three thousand times, which halves the time of a build.
-//!
+//! Precompiled headers: clang parses the five hundred headers of most sources once and not three thousand times.
 //! Owns: the list of the headers, and the compiler that `make` calls.
-//! Never: changes code. clang refuses the headers under other options, and `names.rs` finds the sources that would give
-//! them another meaning. Such a source is compiled without.
+//! Never: changes code. clang and `names.rs` refuse the headers to a source to which they would mean something else.
 
 mod names;
 
