@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use corten_yaml::emit;
-use corten_yaml::table::{self, Shape};
+use corten_yaml::table::{self, Field, Shape, Support};
 use corten_yaml::tree::{Content, Key, Node};
 
 use crate::identity::{Identity, identity, table_of};
@@ -13,6 +13,14 @@ use crate::kinds::HEADER;
 const HIDDEN: &str = "******";
 /// Replacement for a secret that the other config lacks.
 const HIDDEN_CHANGED: &str = "****** (changed)";
+
+/// Variables of a container, in an object of Kubernetes such as a static pod. Their values often are secrets.
+const VARIABLES: Shape = Shape::List(&Shape::Fields(&[Field::new(
+    "value",
+    "Value",
+    Shape::Secret,
+    Support::Acted,
+)]));
 
 /// The documents as YAML with every secret replaced.
 pub(crate) fn redacted(trees: &[Node]) -> String {
@@ -115,7 +123,7 @@ fn entry(name: &str, value: &Node, shape: Option<Shape>, place: Place<'_>) -> No
     let field = match shape {
         Some(Shape::Fields(table)) => table::find(table, name),
         Some(Shape::Map(inner)) => return hidden(value, Some(*inner), place),
-        Some(Shape::Object) if name == "env" => return variables(value, place),
+        Some(Shape::Object) if name == "env" => return hidden(value, Some(VARIABLES), place),
         Some(Shape::Object) => return hidden(value, shape, place),
         _ => None,
     };
@@ -132,29 +140,6 @@ fn entry(name: &str, value: &Node, shape: Option<Shape>, place: Place<'_>) -> No
         },
         field => hidden(value, field.map(|field| field.shape), place),
     }
-}
-
-/// Redacts the values of a container's variables, in an object of Kubernetes such as a static pod. They often hold secrets.
-fn variables(value: &Node, place: Place<'_>) -> Node {
-    let Content::List(items) = &value.content else {
-        return hidden(value, Some(Shape::Object), place);
-    };
-    let mut variable = |item: &Node| {
-        let Content::Map(entries) = &item.content else {
-            return item.clone();
-        };
-        let entries = entries.iter().map(|(key, value)| {
-            let is_secret = key.name == "value" && !value.is_empty();
-            let value = if is_secret {
-                text(place(value))
-            } else {
-                value.clone()
-            };
-            (key.clone(), value)
-        });
-        Node::new(Content::Map(entries.collect()))
-    };
-    Node::new(Content::List(items.iter().map(&mut variable).collect()))
 }
 
 /// Redacts the password in a URL, wherever the URL stands.

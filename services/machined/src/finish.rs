@@ -231,15 +231,10 @@ fn anyone_left() -> bool {
 /// reset wipes. The volumes of a node that is a container stay: its runtime has mounted them, and a reset empties them.
 fn mounted_by_us(mounts: Vec<Mount>, mode: Mode) -> Vec<PathBuf> {
     let is_ours = |target: &PathBuf| {
-        let (kernels, volumes) = (
-            ["/proc", "/sys", "/dev", "/run"],
-            [STATE.target, EPHEMERAL.target],
-        );
+        let kernels = ["/proc", "/sys", "/dev", "/run"];
+        let volumes = [STATE, EPHEMERAL].map(|volume| Path::new(volume.target));
         let is_kernels = kernels.iter().any(|top| target.starts_with(top));
-        let is_volume = volumes
-            .iter()
-            .any(|volume| target.as_path() == Path::new(volume));
-        let is_runtimes = mode == Mode::Container && is_volume;
+        let is_runtimes = mode == Mode::Container && volumes.contains(&target.as_path());
         target.as_path() != Path::new("/")
             && (!is_kernels || target.starts_with("/run/containerd"))
             && !is_runtimes
