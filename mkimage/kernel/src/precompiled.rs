@@ -4,9 +4,11 @@
 
 mod names;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use anyhow::Context as _;
 use corten_steps::error::{Failure, Remedy as _, Result};
@@ -101,8 +103,24 @@ impl Precompiled {
             included.extend(files.map(|file| tree.join(file)));
         }
         let sources = names::unaffected(tree, &included)?;
-        fs::write(self.dir.join(SOURCES), sources.join("\n"))?;
+        self.replace_sources(tree, &sources)?;
         write_script(&self.compiler(), &self.script_with_headers(&options))
+    }
+
+    /// Replaces the list of sources. In a kept tree, `make` compiles those again that are new in the list or no longer in
+    /// it, so that the tree gives the same kernel as a new one.
+    fn replace_sources(&self, tree: &Path, sources: &[String]) -> Result<()> {
+        let list = self.dir.join(SOURCES);
+        if let Ok(earlier) = fs::read_to_string(&list) {
+            let earlier: BTreeSet<&str> = earlier.lines().collect();
+            let sources = sources.iter().map(String::as_str).collect();
+            for changed in earlier.symmetric_difference(&sources) {
+                let source = fs::File::options().append(true).open(tree.join(changed))?;
+                source.set_modified(SystemTime::now())?;
+            }
+        }
+        fs::write(&list, sources.join("\n"))?;
+        Ok(())
     }
 
     /// The recorded options of [`SAMPLE`], without those of this one object.
@@ -214,6 +232,34 @@ mod tests {
             assert!(call(&made, &words).ends_with(&format!("{source}\n")));
             assert_eq!(made.options().unwrap(), ["-O2"]);
         }
+    }
+
+    #[test]
+    fn source_is_compiled_again_when_it_begins_or_ceases_to_use_the_headers() {
+        let dir = tempfile::tempdir().unwrap();
+        let made = with_fake(dir.path());
+        let date = |name: &str| {
+            let file = fs::metadata(dir.path().join(name));
+            file.unwrap().modified().unwrap()
+        };
+        let names = ["kept.c", "new.c", "gone.c"];
+        for name in names {
+            let file = fs::File::create(dir.path().join(name)).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        }
+        let replace = |names: [&str; 2]| {
+            let names = names.map(str::to_owned);
+            made.replace_sources(dir.path(), &names).unwrap();
+        };
+        replace(["kept.c", "gone.c"]);
+        assert!(
+            names
+                .iter()
+                .all(|name| date(name) == SystemTime::UNIX_EPOCH)
+        );
+        replace(["kept.c", "new.c"]);
+        let changed = names.map(|name| date(name) != SystemTime::UNIX_EPOCH);
+        assert_eq!(changed, [false, true, true]);
     }
 
     #[test]
