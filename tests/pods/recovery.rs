@@ -16,7 +16,9 @@ pub fn snapshot_restores_the_cluster(kubectl: &Kubectl, config: &Path, directory
     let snapshot = directory.join("etcd.snapshot").display().to_string();
     owner.must(&["-n", CONTROL_PLANE, "etcd", "snapshot", &snapshot]);
     make("lost").expect("an object after the snapshot");
-    let deleted = kubectl.call(&["delete", "deployment", "web"]);
+    // It ends once the kubelet of the worker has stopped its pods.
+    let delete = ["delete", "deployment", "web", "--cascade=foreground"];
+    let deleted = kubectl.call(&delete);
     deleted.expect("a deployment that the snapshot has");
 
     let reset = [
