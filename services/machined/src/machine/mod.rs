@@ -15,6 +15,7 @@ mod overlay;
 mod owner;
 mod platform;
 mod pods;
+mod reclaim;
 mod runtime;
 mod seed;
 mod standing;
@@ -266,6 +267,7 @@ impl Machine {
             let machine = self.clone();
             tokio::spawn(again(move || machine.clone().follow_late_disks()));
         }
+        tokio::spawn(reclaim::follow());
         let machine = self.clone();
         tokio::spawn(async move { machine.judge_version().await });
     }
