@@ -122,6 +122,8 @@ fn machine(machine: Machine) -> Machine {
 
 /// A node of ours from its raw disk image, bootstrapped as by `make run`.
 fn corten(kubectl: &Path, idle: u64) -> anyhow::Result<Needed> {
+    // Builds the client before the clock starts.
+    let _client = workspace::cortenctl();
     let image = images::other(SUBDIRECTORY, ".raw");
     let boot = chaos::boot(&workspace::target().join("vm/bench-cluster-initramfs"));
     let append = parameters(&boot.append);

@@ -65,7 +65,7 @@ struct Arguments {
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Seconds that a configured node idles before its memory is read: a node returns unused pages each minute
-    #[arg(long, default_value_t = 300)]
+    #[arg(long, default_value_t = 240)]
     idle: u64,
     /// Build the Debian image again
     #[arg(long)]
