@@ -17,6 +17,8 @@ use crate::boot::cgroups::ROOT;
 /// containerd and the shims of all pods. machined and its daemons are not worth it: they use nearly every block of their
 /// program within a minute.
 const GROUP: &str = "system/runtime";
+/// Time before the first round: Kubernetes starts meanwhile, and uses what a round would return.
+const START: Duration = Duration::from_secs(240);
 /// Interval of the rounds. containerd uses most of its code for the last time when it starts.
 const ROUND: Duration = Duration::from_secs(60);
 /// Part of the group's pages that a round returns; the kernel begins with those unused for longest.
@@ -30,6 +32,7 @@ const LONGEST: u32 = 64;
 /// Returns pages at intervals. Runs until machined ends, or until the kernel refuses.
 pub(super) async fn follow() {
     let mut pace = Pace::default();
+    sleep(START).await;
     loop {
         sleep(ROUND).await;
         let round = spawn_blocking(move || pace.round(Path::new(ROOT), GROUP).map(|()| pace));
