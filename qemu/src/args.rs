@@ -44,22 +44,11 @@ pub(crate) fn arguments(
     purpose: Purpose,
 ) -> Result<Vec<String>, VmError> {
     let row = machine.arch.row();
-    let cpu = match layout.accel {
-        Accel::Kvm => "host",
-        Accel::Tcg => row.tcg_cpu,
-    };
     let mut args = Args::default();
     args.push("-name", &machine.name);
     args.push("-nodefaults", "");
     args.push("-machine", &machine_type(machine, &row));
-    args.push("-accel", layout.accel.option());
-    let without = if machine.randomless {
-        row.no_random
-    } else {
-        ""
-    };
-    args.push("-cpu", &format!("{cpu}{without}"));
-    args.push("-smp", &machine.cpus.to_string());
+    processors(&mut args, machine, layout.accel)?;
     args.push("-m", &machine.memory_mib.to_string());
     args.push("-display", "none");
     if !machine.randomless {
@@ -124,6 +113,29 @@ pub(crate) fn arguments(
         args.push("-append", &direct.append);
     }
     Ok(args.0)
+}
+
+fn processors(args: &mut Args, machine: &Machine, accel: Accel) -> Result<(), VmError> {
+    let row = machine.arch.row();
+    let cpu = match accel {
+        Accel::Kvm => "host",
+        Accel::Tcg => row.tcg_cpu,
+    };
+    let without = if machine.randomless {
+        row.no_random
+    } else {
+        ""
+    };
+    args.push("-accel", accel.option());
+    args.push("-cpu", &format!("{cpu}{without}"));
+    args.push("-smp", &machine.cpus.to_string());
+    if let Some((file, addresses)) = &machine.blocks {
+        args.push("-d", "in_asm");
+        args.push("-D", &plain(file)?);
+        let (first, last) = (addresses.start(), addresses.end());
+        args.push("-dfilter", &format!("{first:#x}..{last:#x}"));
+    }
+    Ok(())
 }
 
 /// Without a display, firmware, GRUB and iPXE use the serial port too, so that the console log is

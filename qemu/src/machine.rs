@@ -1,6 +1,7 @@
 //! The description of a machine: a plain value that [`crate::args`] turns into a command line and
 //! [`Machine::start`] into a process.
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use crate::disk::Disk;
@@ -93,6 +94,7 @@ pub struct Machine {
     pub(crate) clock: Option<String>,
     pub(crate) display: bool,
     pub(crate) stop_on_reboot: bool,
+    pub(crate) blocks: Option<(PathBuf, RangeInclusive<u64>)>,
 }
 
 impl Machine {
@@ -134,6 +136,7 @@ impl Machine {
             clock: None,
             display: false,
             stop_on_reboot: false,
+            blocks: None,
         }
     }
 
@@ -241,6 +244,12 @@ impl Machine {
     pub fn sockets(mut self, count: u32) -> Self {
         self.sockets = count;
         self
+    }
+
+    /// Emulates the CPUs, and logs each block of instructions at these addresses before its first run to `file`.
+    pub fn blocks(mut self, file: impl Into<PathBuf>, addresses: RangeInclusive<u64>) -> Self {
+        self.blocks = Some((file.into(), addresses));
+        self.accel(Accel::Tcg)
     }
 
     /// Removes every source of random numbers, as in cheap or old virtual machines.

@@ -260,3 +260,13 @@ fn files_and_parameters_reach_an_image_without_a_change_of_it() {
     has("type=11,value=io.systemd.stub.kernel-cmdline-extra=a=b c=d,,e");
     has("if=none,id=volume,readonly=on,driver=vvfat,dir=/vm/config,,1,label=metal-iso");
 }
+
+#[test]
+fn blocks_of_instructions_are_logged_at_the_given_addresses() {
+    let machine = Machine::new("m", "/vm").blocks("/log", 0x1000..=0x2fff);
+    let line = line(&machine, Purpose::Captured);
+    assert!(
+        line.contains("-d in_asm -D /log -dfilter 0x1000..0x2fff"),
+        "{line}"
+    );
+}
