@@ -1,5 +1,6 @@
 //! `mkimage`: builds the images. `mkimage --help` lists the verbs, docs/building.md explains them.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -7,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use corten_image::inspect;
 use corten_kernel::CONFIG_DIR;
 use corten_kernel::cli::{self, KernelArgs};
+use corten_rootfs::order;
 use corten_steps::arch::Arch;
 use corten_steps::archive;
 use corten_steps::cache::Cache;
@@ -27,7 +29,14 @@ use mkimage::profile::{Extension, Profile};
 #[command(name = "mkimage", version, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    call: Call,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Where every verb reads and writes.
+#[derive(Debug, Args)]
+struct Place {
     /// Cache of fetched files and finished steps [default: ~/.cache/corten]
     #[arg(long, env = "CORTEN_CACHE", global = true)]
     cache: Option<PathBuf>,
@@ -43,6 +52,25 @@ struct Cli {
     /// Format of progress and results
     #[arg(long, value_enum, default_value = "text", global = true)]
     format: Format,
+}
+
+#[derive(Debug, Subcommand)]
+enum Call {
+    #[command(flatten)]
+    Verb(Box<Command>),
+    /// Link a program for rustc, the functions that a node uses beside each other
+    #[command(hide = true)]
+    Link {
+        /// The C compiler
+        linker: PathBuf,
+        /// The list of functions
+        used: PathBuf,
+        /// Directory for the list of the program's functions
+        tables: PathBuf,
+        /// rustc's arguments
+        #[arg(last = true)]
+        arguments: Vec<OsString>,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -213,29 +241,50 @@ impl Shared {
     }
 }
 
+impl Place {
+    fn open(self) -> Result<Shared> {
+        let root = match self.cache {
+            Some(path) => path,
+            None => std::env::home_dir()
+                .map(|home| home.join(".cache/corten"))
+                .ok_or_else(|| {
+                    Failure::new(
+                        "the cache has no directory: HOME is not set",
+                        "set CORTEN_CACHE",
+                    )
+                })?,
+        };
+        let trusted = self.trust.iter().map(|file| PublicKey::read(file));
+        Ok(Shared {
+            source: std::fs::canonicalize(&self.source)?,
+            cache: Cache::open(&root, self.substituter)?
+                .trusting(trusted.collect::<Result<_>>()?)
+                .reporting(self.format),
+            format: self.format,
+        })
+    }
+}
+
 fn run(cli: Cli) -> Result<()> {
     interrupt::install()?;
-    let root = match cli.cache {
-        Some(path) => path,
-        None => std::env::home_dir()
-            .map(|home| home.join(".cache/corten"))
-            .ok_or_else(|| {
-                Failure::new(
-                    "the cache has no directory: HOME is not set",
-                    "set CORTEN_CACHE",
-                )
-            })?,
-    };
-    let source = std::fs::canonicalize(&cli.source)?;
-    let trusted = cli.trust.iter().map(|file| PublicKey::read(file));
-    let shared = Shared {
-        source,
-        cache: Cache::open(&root, cli.substituter)?
-            .trusting(trusted.collect::<Result<_>>()?)
-            .reporting(cli.format),
-        format: cli.format,
-    };
-    match cli.command {
+    match cli.call {
+        Call::Verb(command) => verb(*command, cli.place.open()?),
+        Call::Link {
+            linker,
+            used,
+            tables,
+            arguments,
+        } => order::link(&order::Link {
+            linker: &linker,
+            used: &used,
+            tables: &tables,
+            arguments: &arguments,
+        }),
+    }
+}
+
+fn verb(command: Command, shared: Shared) -> Result<()> {
+    match command {
         Command::Build(args) => build::build(&args.options(&shared)?).map(drop),
         Command::Plan(args) => build::plan(&args.options(&shared)?),
         Command::Verify {

@@ -88,9 +88,8 @@ fn is_kubernetes(name: &str) -> bool {
 
 /// Measures both systems, idle for `idle` seconds after the last pod has started.
 pub fn measure(debian: &Image, directory: &Path, idle: u64) -> anyhow::Result<Section> {
-    let out = images::directory().join(SUBDIRECTORY);
-    let kubectl = build(&out)?;
-    let theirs = kubeadm(debian, directory, &out, &kubectl, idle)?;
+    let kubectl = build()?;
+    let theirs = kubeadm(debian, directory, &kubectl, idle)?;
     eprintln!("kubeadm: Ready after {:.1} s", theirs.ready);
     let ours = corten(&kubectl, idle)?;
     eprintln!("Corten: Ready after {:.1} s", ours.ready);
@@ -100,11 +99,16 @@ pub fn measure(debian: &Image, directory: &Path, idle: u64) -> anyhow::Result<Se
     })
 }
 
+/// The directory of the images with a cache.
+fn out() -> PathBuf {
+    images::directory().join(SUBDIRECTORY)
+}
+
 /// Builds images and programs; returns kubectl.
-fn build(out: &Path) -> anyhow::Result<PathBuf> {
+pub fn build() -> anyhow::Result<PathBuf> {
     let script = workspace::root().join("tests/bench/cluster-images");
     let mut command = Command::new(script);
-    command.env("OUT", out).stderr(Stdio::inherit());
+    command.env("OUT", out()).stderr(Stdio::inherit());
     let output = command.output().context("cluster-images")?;
     ensure!(output.status.success(), "cluster-images: {}", output.status);
     Ok(PathBuf::from(String::from_utf8(output.stdout)?.trim_end()))
@@ -120,17 +124,33 @@ fn machine(machine: Machine) -> Machine {
     machine.memory_mib(MEMORY_MIB).cpus(2).forward(PORT, PORT)
 }
 
-/// A node of ours from its raw disk image, bootstrapped as by `make run`.
-fn corten(kubectl: &Path, idle: u64) -> anyhow::Result<Needed> {
+/// A cluster of one node of ours.
+pub struct Cluster {
+    /// The node. It has the agent.
+    pub node: Node,
+    /// Seconds from QEMU's start until the node is Ready.
+    ready: f64,
+}
+
+/// Starts a node of ours from its raw disk image, bootstrapped as by `make run`; returns after the start of its last pod.
+pub fn start(
+    name: &str,
+    kubectl: &Path,
+    more: impl FnOnce(Machine) -> Machine,
+) -> anyhow::Result<Cluster> {
     // Builds the client before the clock starts.
     let _client = workspace::cortenctl();
     let image = images::other(SUBDIRECTORY, ".raw");
-    let boot = chaos::boot(&workspace::target().join("vm/bench-cluster-initramfs"));
+    let boot = chaos::boot(
+        &workspace::target()
+            .join("vm")
+            .join(format!("{name}-initramfs")),
+    );
     let append = parameters(&boot.append);
-    let node = Node::start("bench-cluster", |shape| {
+    let node = Node::start(name, |shape| {
         let disk = Disk::raw(image).mode(DiskMode::Overlay).enlarged(DISK_MIB);
         let shape = machine(shape).second_serial().disk(disk);
-        shape.direct(DirectBoot { append, ..boot })
+        more(shape.direct(DirectBoot { append, ..boot }))
     });
     let patch = workspace::root().join("qemu/cluster.yaml");
     let patch = format!("@{}", patch.display());
@@ -150,9 +170,14 @@ fn corten(kubectl: &Path, idle: u64) -> anyhow::Result<Needed> {
     node.until("the last pod", DEADLINE, || {
         cluster.available("kube-system", "coredns")
     });
+    Ok(Cluster { node, ready })
+}
+
+fn corten(kubectl: &Path, idle: u64) -> anyhow::Result<Needed> {
+    let Cluster { node, ready } = start("bench-cluster", kubectl, |machine| machine)?;
     std::thread::sleep(Duration::from_secs(idle));
     let memory = measure::memory(&mut Agent::connect(&node.vm));
-    let mounts = admin.must(&["mounts", "-o", "json"]);
+    let mounts = node.admin().must(&["mounts", "-o", "json"]);
     let installed = images::direct();
     let initrd = installed.initrd.context("the bundle's initramfs")?;
     let system = fs::metadata(installed.kernel)?.len() + fs::metadata(initrd)?.len();
@@ -183,13 +208,7 @@ fn used(mounts: &str) -> anyhow::Result<u64> {
 }
 
 /// The Debian machine, where the script runs kubeadm.
-fn kubeadm(
-    debian: &Image,
-    directory: &Path,
-    out: &Path,
-    kubectl: &Path,
-    idle: u64,
-) -> anyhow::Result<Needed> {
+fn kubeadm(debian: &Image, directory: &Path, kubectl: &Path, idle: u64) -> anyhow::Result<Needed> {
     let ours = images::direct();
     let initrd = ours.initrd.as_deref().context("the bundle's initramfs")?;
     let file = |name: &str| directory.join(name);
@@ -218,7 +237,7 @@ fn kubeadm(
         file("node.raw"),
         file("kubeadm.raw"),
         images::other(SUBDIRECTORY, "-image-cache.squashfs"),
-        out.join("programs.squashfs"),
+        out().join("programs.squashfs"),
         data,
     ]
     .into_iter()

@@ -10,6 +10,7 @@ mod cluster;
 mod coldplug;
 mod debian;
 mod document;
+mod functions;
 mod measure;
 mod programs;
 mod report;
@@ -36,6 +37,8 @@ enum Part {
     Upgrade,
     /// A cluster of one node beside kubeadm; builds the images of Kubernetes, so it runs only on request
     Cluster,
+    /// Records the functions that a node uses, by which the builder orders them; needs Kubernetes, too
+    Functions,
     /// The time that udevd needs for the existing devices
     Coldplug,
     /// The benchmarks of `cargo bench`
@@ -89,7 +92,7 @@ fn main() -> ExitCode {
 /// Runs the measurements; returns whether every limit is kept.
 fn run(arguments: &Arguments) -> anyhow::Result<bool> {
     let wanted = |part: &Part| match arguments.only.as_slice() {
-        [] => ![Part::Cold, Part::Cluster].contains(part),
+        [] => ![Part::Cold, Part::Cluster, Part::Functions].contains(part),
         only => only.contains(part),
     };
     let all = Part::value_variants().iter().copied();
@@ -123,7 +126,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<bool> {
     }
     if arguments.only.is_empty() {
         // A full run removes sections that were renamed; sections measured only on request stay.
-        let on_request = [builds::COLD, cluster::TITLE];
+        let on_request = [builds::COLD, cluster::TITLE, functions::TITLE];
         document.retain(|one| {
             measured.contains(&one.title) || on_request.contains(&one.title.as_str())
         });
@@ -153,6 +156,7 @@ fn sections(
             let measure = |debian| coldplug::measure(debian, arguments.coldplugs.max(1));
             debian.map(measure).into_iter().collect()
         }
+        Part::Functions => Ok(vec![functions::record(arguments.idle)?]),
         Part::Programs => programs::measure(),
         Part::Client => Ok(vec![client::measure()?]),
         Part::Rebuild => Ok(vec![builds::again(directory)?]),

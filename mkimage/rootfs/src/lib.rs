@@ -14,6 +14,7 @@ pub mod libkmod;
 pub mod licences;
 pub mod listing;
 pub mod manifest;
+pub mod order;
 pub mod programs;
 pub mod rust;
 pub mod squashfs;

@@ -14,9 +14,9 @@ use corten_steps::arch::Arch;
 use corten_steps::cache::KeyBuilder;
 use corten_steps::error::Result;
 use corten_steps::tool::Tool;
-use corten_steps::toolchain::{Compilers, quote};
+use corten_steps::toolchain::{Compilers, quote, write_script};
 
-use crate::workspace;
+use crate::{order, workspace};
 
 /// Cargo packages and their programs, built by one call of cargo.
 struct Group {
@@ -188,15 +188,43 @@ impl Inputs<'_> {
         }
         tool.run()
             .with_context(|| format!("building {}", group.packages.join(" and ")))?;
+        let copy = |from: &Path, name: &str| {
+            fs::copy(from, out.join(name))
+                .map(drop)
+                .with_context(|| format!("copying {}", from.display()))
+        };
+        let built = target.join(self.rust_target()).join(self.profile.name());
         for program in group.programs {
-            let built = target
-                .join(self.rust_target())
-                .join(self.profile.name())
-                .join(program);
-            fs::copy(&built, out.join(program))
-                .with_context(|| format!("copying {}", built.display()))?;
+            copy(&built.join(program), program)?;
+        }
+        if self.is_ordered(group) {
+            copy(&target.join(order::TABLE), order::TABLE)?;
         }
         Ok(())
+    }
+
+    /// Whether the linker places the functions that a node uses beside each other. It reads every object file first,
+    /// which development does without.
+    fn is_ordered(&self, group: &Group) -> bool {
+        group.is_static && matches!(self.profile, CargoProfile::Release)
+    }
+
+    /// A linker for rustc that calls `mkimage link` for programs, and not for procedural macros, which are libraries.
+    fn ordering_linker(&self, target: &Path) -> Result<PathBuf> {
+        let linker = target.join("ordering-clang");
+        let mkimage = std::env::current_exe().context("finding the path of this program")?;
+        let used = self.target.join(COPY).join(order::USED);
+        let text = format!(
+            "#!/bin/sh\ncase \" $* \" in *\" -shared \"*) exec {clang} \"$@\" ;; esac\n\
+             exec {mkimage} link {clang} {used} {target} -- \"$@\"\n",
+            clang = quote(&self.compilers.c()),
+            mkimage = quote(&mkimage),
+            used = quote(&used),
+            target = quote(target),
+        );
+        fs::create_dir_all(target).with_context(|| format!("creating {}", target.display()))?;
+        write_script(&linker, &text)?;
+        Ok(linker)
     }
 
     fn rust_target(&self) -> &'static str {
@@ -224,6 +252,10 @@ impl Inputs<'_> {
             path.push(rest);
         }
         let linker = |triple: &str| format!("CARGO_TARGET_{}_LINKER", triple.to_uppercase());
+        let program_linker = match self.is_ordered(group) {
+            true => self.ordering_linker(target)?,
+            false => compilers.c(),
+        };
         Ok(compilers
             .pkg_config(self.cargo())
             .env("PATH", path)
@@ -231,7 +263,7 @@ impl Inputs<'_> {
             .env("CARGO_ENCODED_RUSTFLAGS", rust_flags(group, &maps))
             .env(&linker(&build_triple), compilers.build_c())
             .env(&format!("CC_{build_triple}"), compilers.build_c())
-            .env(&linker(&triple), compilers.c())
+            .env(&linker(&triple), program_linker)
             .env(&format!("CC_{triple}"), compilers.c())
             .env("CC_SHELL_ESCAPED_FLAGS", "1")
             .env(&format!("CFLAGS_{triple}"), c_flags.join(" "))
@@ -319,6 +351,8 @@ fn rust_flags(group: &Group, maps: &[(PathBuf, &'static str)]) -> String {
         "-Ctarget-feature=".to_owned() + crt,
         "-Crelocation-model=pie".to_owned(),
         "-Crelro-level=full".to_owned(),
+        // Symbols name the types of generic functions, by which `order` tells them apart.
+        "-Csymbol-mangling-version=v0".to_owned(),
     ];
     flags.extend(LINKER.map(|option| format!("-Clink-arg=-Wl,{option}")));
     flags.extend(

@@ -16,6 +16,9 @@ use helper::Request;
 /// The daemons in this program, for the error message; also the names of the image's symlinks.
 const NAMES: &str = "init (machined), apid, registryd, syslogd, trustd";
 
+/// The builder orders the functions of this program by this list. So cargo links again after a change of the list.
+const _: &str = include_str!("../functions.txt");
+
 fn main() -> ExitCode {
     // A panic in one thread aborts the process: a daemon that lost a thread would look healthy. machined has its own
     // hook.
