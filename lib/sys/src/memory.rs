@@ -4,15 +4,20 @@
 //! that only the start needs. Without this module a daemon would keep its peak memory use for ever.
 #![expect(
     unsafe_code,
-    reason = "mallopt(3), malloc_trim(3), mallinfo(3) and dl_iterate_phdr(3), that neither rustix nor nix has"
+    reason = "mallopt(3), malloc_trim(3), mallinfo(3), dl_iterate_phdr(3) and process_madvise(2), that neither rustix nor \
+              nix has"
 )]
 
 use std::ffi::{c_int, c_void};
 use std::io;
+use std::ops::Range;
+use std::os::fd::AsRawFd as _;
 use std::thread;
 use std::time::Duration;
 
 use nix::libc;
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// Interval between two checks of the free memory.
 pub const INTERVAL: Duration = Duration::from_secs(10);
@@ -98,6 +103,40 @@ fn unmap_code() {
     advise_code(libc::MADV_DONTNEED);
 }
 
+/// Returns the pages at these addresses of a process to the kernel (process_madvise(2), `MADV_PAGEOUT`), written to their
+/// file or to swap before. Pages that a further process has mapped stay.
+///
+/// # Errors
+/// The kernel's error; `ESRCH` if the process has ended.
+pub fn page_out(process: i32, addresses: &Range<u64>) -> io::Result<()> {
+    let process = Pid::from_raw(process).ok_or(Errno::SRCH)?;
+    let process = pidfd_open(process, PidfdFlags::empty())?;
+    let length = addresses.end.saturating_sub(addresses.start);
+    let (Ok(begin), Ok(length)) = (usize::try_from(addresses.start), usize::try_from(length))
+    else {
+        return Err(Errno::INVAL.into());
+    };
+    let vector = libc::iovec {
+        iov_base: std::ptr::without_provenance_mut(begin),
+        iov_len: length,
+    };
+    // SAFETY: the kernel reads one vector; this advice changes no content of memory.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_process_madvise,
+            process.as_raw_fd(),
+            &raw const vector,
+            1_usize,
+            libc::MADV_PAGEOUT,
+            0_u32,
+        )
+    };
+    match done {
+        ..0 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
 /// Advises the kernel (madvise(2)) on each read-only segment of the program and its libraries. An error leaves the
 /// segment as it is.
 fn advise_code(mut advice: c_int) {
@@ -176,6 +215,39 @@ mod tests {
         unmap_code();
         let after = of_files();
         assert!(after < before / 2, "{before} {after}");
+    }
+
+    #[test]
+    fn pages_of_a_file_leave_memory() {
+        const LENGTH: usize = 1 << 20;
+        // The end of this program has names for a debugger, which no process maps.
+        let program = std::fs::File::open("/proc/self/exe").unwrap();
+        // The linker has just written it.
+        program.sync_data().unwrap();
+        let size = usize::try_from(program.metadata().unwrap().len()).unwrap();
+        let offset = i64::try_from((size - LENGTH) & !4095).unwrap();
+        // SAFETY: a new mapping, which only this test uses.
+        let map = unsafe {
+            let (read, private) = (libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_POPULATE);
+            let fd = program.as_raw_fd();
+            libc::mmap(std::ptr::null_mut(), LENGTH, read, private, fd, offset)
+        };
+        assert_ne!(map, libc::MAP_FAILED);
+        let pages = || {
+            let mut pages = [0_u8; LENGTH / 4096];
+            // SAFETY: one byte for each page of the mapping.
+            assert_eq!(unsafe { libc::mincore(map, LENGTH, pages.as_mut_ptr()) }, 0);
+            pages.iter().filter(|page| **page & 1 == 1).count()
+        };
+        let before = pages();
+        let begin = u64::try_from(map.addr()).unwrap();
+        let process = i32::try_from(std::process::id()).unwrap();
+        page_out(process, &(begin..begin + LENGTH as u64)).unwrap();
+        let after = pages();
+        assert!(after < before / 2, "{before} {after}");
+        // SAFETY: the mapping of above.
+        unsafe { libc::munmap(map, LENGTH) };
+        page_out(i32::MAX, &(0..0)).unwrap_err();
     }
 
     #[test]
