@@ -106,11 +106,16 @@ fn out() -> PathBuf {
 
 /// Builds images and programs; returns kubectl.
 pub fn build() -> anyhow::Result<PathBuf> {
-    let script = workspace::root().join("tests/bench/cluster-images");
-    let mut command = Command::new(script);
-    command.env("OUT", out()).stderr(Stdio::inherit());
-    let output = command.output().context("cluster-images")?;
-    ensure!(output.status.success(), "cluster-images: {}", output.status);
+    printed("tests/bench/cluster-images", &[])
+}
+
+/// The path that a script of the repository prints.
+pub fn printed(script: &str, arguments: &[&str]) -> anyhow::Result<PathBuf> {
+    let mut command = Command::new(workspace::root().join(script));
+    command.args(arguments).env("OUT", out());
+    let output = command.stderr(Stdio::inherit()).output();
+    let output = output.with_context(|| script.to_owned())?;
+    ensure!(output.status.success(), "{script}: {}", output.status);
     Ok(PathBuf::from(String::from_utf8(output.stdout)?.trim_end()))
 }
 

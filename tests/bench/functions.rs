@@ -7,12 +7,10 @@ use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use ::tests::workspace;
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use corten_rootfs::order::{self, Function};
 
 use crate::cluster;
@@ -42,7 +40,8 @@ const HEADER: &str = "\
 /// Records the functions of a node with a cluster, idle for `idle` seconds.
 pub fn record(idle: u64) -> anyhow::Result<Section> {
     let kubectl = cluster::build()?;
-    let functions = fs::read_to_string(table()?)?;
+    let daemons = cluster::printed("qemu/step", &["rootfs", "daemons"])?;
+    let functions = fs::read_to_string(daemons.join(order::TABLE))?;
     let functions = order::functions(&functions)?;
     let log = workspace::target().join("vm/functions.log");
     let started = cluster::start("bench-functions", &kubectl, |machine| {
@@ -67,16 +66,6 @@ pub fn record(idle: u64) -> anyhow::Result<Section> {
         title: TITLE.to_owned(),
         text: text(&functions, &ran),
     })
-}
-
-/// The list of the program's functions, beside the program.
-fn table() -> anyhow::Result<PathBuf> {
-    let mut command = Command::new(workspace::root().join("qemu/step"));
-    command.args(["rootfs", "daemons"]).stderr(Stdio::inherit());
-    let output = command.output().context("qemu/step")?;
-    ensure!(output.status.success(), "qemu/step: {}", output.status);
-    let directory = String::from_utf8(output.stdout)?;
-    Ok(PathBuf::from(directory.trim_end()).join(order::TABLE))
 }
 
 /// The addresses of blocks in QEMU's log, in order: a line `IN:` is followed by the lines of the block's instructions.
@@ -133,14 +122,12 @@ impl Program {
     fn ran(&self, blocks: &BTreeSet<u64>) -> Vec<Function> {
         let mut ran = BTreeMap::new();
         for group in self.groups(blocks) {
-            let base = self.base(&group);
-            for block in base
-                .iter()
-                .flat_map(|base| group.iter().map(move |block| block.checked_sub(*base)))
-            {
-                let found = block.and_then(|block| self.at(block));
-                ran.extend(found.map(|function| (function.address, function)));
-            }
+            let Some(base) = self.base(&group) else {
+                continue;
+            };
+            let inside = group.iter().filter_map(|block| block.checked_sub(base));
+            let found = inside.filter_map(|block| self.at(block));
+            ran.extend(found.map(|function| (function.address, function)));
         }
         ran.into_values().collect()
     }

@@ -67,8 +67,8 @@ struct Arguments {
     /// Number of boots of each image; the result is the median
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Seconds that a configured node idles before its memory is read: a node returns unused pages each minute
-    #[arg(long, default_value_t = 240)]
+    /// Seconds that a configured node idles before its memory is read: containerd's code returns five minutes after its start
+    #[arg(long, default_value_t = 300)]
     idle: u64,
     /// Build the Debian image again
     #[arg(long)]
