@@ -12,7 +12,7 @@ use corten_config::Document;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::fake;
-use crate::support::{cortenctl, editor, generate};
+use crate::support::{HEEDING, cortenctl, editor, generate};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn support_bundle_collects_everything_but_secrets_from_answering_nodes() {
@@ -141,7 +141,7 @@ async fn refused_edit_is_kept_in_a_private_file() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn interrupted_snapshot_leaves_no_part_of_it() {
-    assert_eq!(interrupted(&[]).await, Some(SIGINT));
+    assert_eq!(interrupted(&HEEDING).await, Some(SIGINT));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

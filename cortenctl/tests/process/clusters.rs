@@ -6,6 +6,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use crate::support::HEEDING;
+
 /// Timeout of a step; an idle machine needs milliseconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -55,7 +57,9 @@ impl Machine {
     /// Begins to make a cluster.
     fn create(&self) -> Child {
         let path = std::env::var("PATH").unwrap();
-        Command::new(env!("CARGO_BIN_EXE_cortenctl"))
+        Command::new(HEEDING[0])
+            .args(&HEEDING[1..])
+            .arg(env!("CARGO_BIN_EXE_cortenctl"))
             .args([
                 "cluster",
                 "create",

@@ -8,6 +8,10 @@ use corten_config::Document;
 use corten_pki::{Ca, CertificateAndKey, NODE_LIFETIME};
 use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 
+/// Starts a program that heeds every signal: a shell's background job would inherit that SIGINT is ignored, and one of
+/// `nohup` that SIGHUP is.
+pub(crate) const HEEDING: [&str; 2] = ["env", "--default-signal=INT,HUP"];
+
 pub(crate) fn cortenctl(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_cortenctl"))
         .args(arguments)
