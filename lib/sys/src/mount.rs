@@ -138,6 +138,14 @@ pub fn switch_root(new_root: &Path) -> io::Result<()> {
     std::env::set_current_dir("/")
 }
 
+/// The block size of the file system of a file in bytes: squashfs decompresses a block as a whole.
+///
+/// # Errors
+/// The kernel's error.
+pub fn block_size(file: &fs::File) -> io::Result<u64> {
+    Ok(rustix::fs::fstatvfs(file)?.f_bsize.max(1))
+}
+
 /// Removes everything under `dir` on the same file system, to free the memory of the initramfs.
 ///
 /// Mount points and the trees below them stay. Files that cannot be removed are skipped.

@@ -8,6 +8,7 @@ mod date;
 mod failure;
 mod log;
 mod mounts;
+mod program;
 mod root;
 mod signers;
 

@@ -2,13 +2,14 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use corten_sys::loopdev;
 use corten_sys::mount::{self, MountFlags};
 
 use crate::failure::{Failure, REWRITE};
+use crate::program;
 
 const LAYERS: &str = "/layers";
 const FLAGS: MountFlags = MountFlags::RDONLY
@@ -100,7 +101,7 @@ pub fn assemble(
 ) -> Result<(), Failure> {
     let attempt = |parts: &Parts| {
         mount_root(parts, target, &complain)?;
-        check_program(&target.join(program.trim_start_matches('/')))
+        program::check(&target.join(program.trim_start_matches('/')))
     };
     match (attempt(parts), parts.without_extensions()) {
         (Err(failure), Some(fewer)) => {
@@ -203,39 +204,6 @@ fn check_magic(image: &Path) -> io::Result<()> {
 fn make_directory(path: &Path) -> Result<(), Failure> {
     fs::create_dir_all(path)
         .map_err(|error| Failure::new(format!("cannot make {}: {error}", path.display()), REWRITE))
-}
-
-/// Reads the whole of the next program, so that damage is reported here instead of crashing process 1. The data stays
-/// in the page cache, so the program does not start slower. Two threads read one half each, because decompression takes
-/// the time.
-fn check_program(program: &Path) -> Result<(), Failure> {
-    let failed = |error: &io::Error| {
-        Failure::new(
-            format!("cannot read {}: {error}", program.display()),
-            REWRITE,
-        )
-    };
-    let size = fs::metadata(program).map_err(|error| failed(&error))?.len();
-    if size == 0 {
-        return Err(Failure::new(
-            format!("{} is empty", program.display()),
-            REWRITE,
-        ));
-    }
-    let (first, second) = std::thread::scope(|scope| {
-        let second = scope.spawn(|| read_part(program, size / 2, size));
-        (read_part(program, 0, size / 2), second.join())
-    });
-    first
-        .and(second.unwrap_or_else(|_panic| Err(io::Error::other("the reader ended early"))))
-        .map_err(|error| failed(&error))
-}
-
-/// Reads the bytes from `start` to `end`.
-fn read_part(program: &Path, start: u64, end: u64) -> io::Result<()> {
-    let mut file = fs::File::open(program)?;
-    file.seek(SeekFrom::Start(start))?;
-    io::copy(&mut file.take(end - start), &mut io::sink()).map(drop)
 }
 
 #[cfg(test)]
@@ -367,18 +335,5 @@ mod tests {
             PathBuf::from("/layers/2"),
         ];
         assert_eq!(lower_directories(&layers), "/layers/2:/layers/1:/layers/0");
-    }
-
-    #[test]
-    fn an_empty_program_is_refused() {
-        let dir = scratch("empty");
-        fs::write(dir.join("init"), "").unwrap();
-        assert!(
-            check_program(&dir.join("init"))
-                .unwrap_err()
-                .to_string()
-                .contains("is empty")
-        );
-        fs::remove_dir_all(&dir).unwrap();
     }
 }
