@@ -42,7 +42,7 @@ impl Spec for Status {
     fn message(&self) {}
 }
 
-fn status(id: &str, value: u64) -> Draft<Status> {
+fn status(id: &str, value: u64) -> Draft {
     let name = "enp0s31f6".to_owned();
     let flags = [0; 8];
     Draft::new(id, Status { value, name, flags })

@@ -155,9 +155,13 @@ impl Resource {
     }
 
     pub(crate) fn spec_type(&self) -> TypeId {
-        let spec: &dyn Any = self.spec.as_ref();
-        spec.type_id()
+        type_of(self.spec.as_ref())
     }
+}
+
+fn type_of(spec: &dyn AnySpec) -> TypeId {
+    let spec: &dyn Any = spec;
+    spec.type_id()
 }
 
 /// A stored resource of a known type; dereferences to its spec.
@@ -203,44 +207,44 @@ impl<S> Deref for Typed<S> {
     }
 }
 
-/// A resource to write.
+/// A resource to write. Its spec has an erased type, so that the code of a write exists once and not for each type.
 #[derive(Clone)]
-pub struct Draft<S> {
+pub struct Draft {
     pub(crate) pointer: Pointer,
     pub(crate) labels: Tags,
     pub(crate) annotations: Tags,
-    pub(crate) spec: S,
+    pub(crate) spec: Arc<dyn AnySpec>,
 }
 
-impl<S: Spec> Draft<S> {
+impl Draft {
     /// A draft in the type's default namespace, without labels.
     #[must_use]
-    pub fn new(id: &str, spec: S) -> Draft<S> {
+    pub fn new<S: Spec>(id: &str, spec: S) -> Draft {
         Draft {
             pointer: Pointer::of::<S>(id),
             labels: Tags::new(),
             annotations: Tags::new(),
-            spec,
+            spec: Arc::new(spec),
         }
     }
 
     /// Moves the draft to another namespace.
     #[must_use]
-    pub fn in_namespace(mut self, namespace: &'static str) -> Draft<S> {
+    pub fn in_namespace(mut self, namespace: &'static str) -> Draft {
         self.pointer.namespace = namespace;
         self
     }
 
     /// Adds a label.
     #[must_use]
-    pub fn label(mut self, key: &str, value: &str) -> Draft<S> {
+    pub fn label(mut self, key: &str, value: &str) -> Draft {
         self.labels.insert(key.to_owned(), value.to_owned());
         self
     }
 
     /// Adds an annotation.
     #[must_use]
-    pub fn annotation(mut self, key: &str, value: &str) -> Draft<S> {
+    pub fn annotation(mut self, key: &str, value: &str) -> Draft {
         self.annotations.insert(key.to_owned(), value.to_owned());
         self
     }
@@ -259,12 +263,16 @@ impl<S: Spec> Draft<S> {
                 created: now,
                 updated: now,
             },
-            spec: Arc::new(self.spec),
+            spec: self.spec,
         }
+    }
+
+    pub(crate) fn spec_type(&self) -> TypeId {
+        type_of(self.spec.as_ref())
     }
 }
 
-impl<S: Spec> Debug for Draft<S> {
+impl Debug for Draft {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Draft")
             .field("pointer", &self.pointer)

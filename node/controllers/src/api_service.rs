@@ -70,7 +70,7 @@ mod tests {
 
     use super::*;
 
-    fn certificates(skip_verifying_client_cert: bool) -> Draft<ApiCertificates> {
+    fn certificates(skip_verifying_client_cert: bool) -> Draft {
         let certificates = ApiCertificates {
             client: None,
             server: PemPair {

@@ -63,7 +63,7 @@ impl Controller for Config {
     }
 }
 
-fn text(document: &Document) -> Draft<MachineConfig> {
+fn text(document: &Document) -> Draft {
     let source = document.source().to_owned();
     let (key, value) = MachineConfig::IS_TEXT;
     Draft::new(MachineConfig::ID, MachineConfig { source }).annotation(key, value)

@@ -96,9 +96,13 @@ impl Context {
     /// # Errors
     /// [`StoreError::Undeclared`].
     pub fn get_at<S: Spec>(&self, pointer: &Pointer) -> Result<Option<Typed<S>>, StoreError> {
+        Ok(self.find(pointer)?.and_then(Typed::new))
+    }
+
+    fn find(&self, pointer: &Pointer) -> Result<Option<Arc<Resource>>, StoreError> {
         self.check_reads(pointer.namespace, pointer.type_name, Some(&pointer.id))?;
         match self.store.get(pointer) {
-            Ok(resource) => Ok(Typed::new(resource)),
+            Ok(resource) => Ok(Some(resource)),
             Err(StoreError::NotFound(_)) => Ok(None),
             Err(error) => Err(error),
         }
@@ -121,17 +125,25 @@ impl Context {
         namespace: &str,
         query: &Query,
     ) -> Result<Vec<Typed<S>>, StoreError> {
-        let type_name = S::DEFINITION.type_name;
-        self.check_reads(namespace, type_name, None)?;
-        let found = self.store.list(namespace, type_name, query)?;
+        let found = self.find_all(namespace, S::DEFINITION.type_name, query)?;
         Ok(found.into_iter().filter_map(Typed::new).collect())
+    }
+
+    fn find_all(
+        &self,
+        namespace: &str,
+        type_name: &str,
+        query: &Query,
+    ) -> Result<Vec<Arc<Resource>>, StoreError> {
+        self.check_reads(namespace, type_name, None)?;
+        self.store.list(namespace, type_name, query)
     }
 
     /// Creates or replaces a resource; [`Store::put`].
     ///
     /// # Errors
     /// [`StoreError::Undeclared`] and those of [`Store::put`].
-    pub fn put<S: Spec>(&mut self, draft: Draft<S>) -> Result<Arc<Resource>, StoreError> {
+    pub fn put(&mut self, draft: Draft) -> Result<Arc<Resource>, StoreError> {
         self.check_writes(draft.pointer.namespace, draft.pointer.type_name)?;
         let pointer = draft.pointer.clone();
         let written = self.store.put(draft, self.declaration.name)?;
@@ -177,7 +189,10 @@ impl Context {
     /// # Errors
     /// [`StoreError::Undeclared`].
     pub fn remove_others_in<S: Spec>(&mut self, namespace: &str) -> Result<bool, StoreError> {
-        let type_name = S::DEFINITION.type_name;
+        self.remove_others_of(namespace, S::DEFINITION.type_name)
+    }
+
+    fn remove_others_of(&mut self, namespace: &str, type_name: &str) -> Result<bool, StoreError> {
         self.check_writes(namespace, type_name)?;
         let mut all = true;
         for resource in self.store.list(namespace, type_name, &Query::default())? {

@@ -13,9 +13,8 @@ mod tests;
 use std::error::Error as StdError;
 use std::sync::Arc;
 
-use crate::error::StoreError;
 use crate::resource::{Definition, Spec, has_message};
-use crate::store::Store;
+use crate::store::Type;
 
 pub use context::Context;
 pub use graph::{Graph, GraphError};
@@ -65,7 +64,7 @@ pub struct Input {
     pub id: Option<&'static str>,
     /// Kind of dependency.
     pub dependency: Dependency,
-    register: fn(&Store) -> Result<(), StoreError>,
+    registered: Type,
 }
 
 impl Input {
@@ -77,7 +76,7 @@ impl Input {
             namespace: S::DEFINITION.default_namespace,
             id: None,
             dependency,
-            register: Store::register::<S>,
+            registered: Type::of::<S>(),
         }
     }
 
@@ -115,7 +114,7 @@ pub struct Output {
     pub ownership: Ownership,
     /// Whether the type has a message for clients ([`Spec::Message`]).
     has_message: bool,
-    register: fn(&Store) -> Result<(), StoreError>,
+    registered: Type,
 }
 
 impl Output {
@@ -126,7 +125,7 @@ impl Output {
             definition: S::DEFINITION,
             ownership: Ownership::Exclusive,
             has_message: has_message::<S>(),
-            register: Store::register::<S>,
+            registered: Type::of::<S>(),
         }
     }
 

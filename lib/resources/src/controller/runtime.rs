@@ -77,19 +77,28 @@ impl Runtime {
     /// [`GraphError`]. Nothing runs at this point, so a node with an invalid graph does not start at all.
     pub fn add(&mut self, controller: impl Controller) -> Result<(), GraphError> {
         let declaration = Declaration::of(&controller);
-        self.graph.add(declaration.clone())?;
-        let of_inputs = declaration.inputs.iter().map(|input| input.register);
-        let of_outputs = declaration.outputs.iter().map(|output| output.register);
-        for register in of_inputs.chain(of_outputs) {
-            register(&self.store).map_err(|source| GraphError::Type {
-                controller: declaration.name,
-                source,
-            })?;
-        }
         let starter: Starter = Box::new(move |mut context| {
             let controller = controller.clone();
             Box::pin(async move { controller.run(&mut context).await })
         });
+        self.add_starter(declaration, starter)
+    }
+
+    fn add_starter(
+        &mut self,
+        declaration: Declaration,
+        starter: Starter,
+    ) -> Result<(), GraphError> {
+        self.graph.add(declaration.clone())?;
+        let of_inputs = declaration.inputs.iter().map(|input| input.registered);
+        let of_outputs = declaration.outputs.iter().map(|output| output.registered);
+        for new in of_inputs.chain(of_outputs) {
+            let known = self.store.register_type(new);
+            known.map_err(|source| GraphError::Type {
+                controller: declaration.name,
+                source,
+            })?;
+        }
         self.starters.push((declaration, starter));
         Ok(())
     }

@@ -27,13 +27,27 @@ use crate::watch::{Start, Watcher};
 /// Type and namespace.
 type KindName = (&'static str, &'static str);
 
-/// A registered type.
+/// A type that can be registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Type {
+pub(crate) struct Type {
     id: TypeId,
     definition: Definition,
     /// Limits of the history of each of its kinds.
     bounds: Bounds,
+}
+
+impl Type {
+    pub(crate) fn of<S: Spec>() -> Type {
+        Type {
+            id: TypeId::of::<S>(),
+            definition: S::DEFINITION,
+            bounds: if S::IS_LARGE {
+                history::LARGE
+            } else {
+                history::USUAL
+            },
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -59,7 +73,7 @@ impl Store {
     pub fn new() -> Store {
         let store = Store(Arc::default());
         let known = store
-            .declare::<Namespace>()
+            .declare(Type::of::<Namespace>())
             .and_then(|()| store.register::<ResourceDefinition>())
             .and_then(|()| store.register::<Namespace>());
         debug_assert!(known.is_ok(), "an empty store takes any type");
@@ -71,29 +85,24 @@ impl Store {
     /// # Errors
     /// [`StoreError::TypeTaken`] when another Rust type has the name.
     pub fn register<S: Spec>(&self) -> Result<(), StoreError> {
-        self.declare::<S>()?;
-        self.add_namespace(S::DEFINITION.default_namespace, "")?;
-        let id = S::DEFINITION.type_name.to_lowercase();
-        let definition = ResourceDefinition::from(S::DEFINITION);
+        self.register_type(Type::of::<S>())
+    }
+
+    pub(crate) fn register_type(&self, new: Type) -> Result<(), StoreError> {
+        self.declare(new)?;
+        self.add_namespace(new.definition.default_namespace, "")?;
+        let id = new.definition.type_name.to_lowercase();
+        let definition = ResourceDefinition::from(new.definition);
         self.put(Draft::new(&id, definition), "").map(drop)
     }
 
-    fn declare<S: Spec>(&self) -> Result<(), StoreError> {
-        let definition = S::DEFINITION;
-        let this = Type {
-            id: TypeId::of::<S>(),
-            definition,
-            bounds: if S::IS_LARGE {
-                history::LARGE
-            } else {
-                history::USUAL
-            },
-        };
+    fn declare(&self, new: Type) -> Result<(), StoreError> {
+        let name = new.definition.type_name;
         let mut inner = self.0.write().unwrap_or_else(PoisonError::into_inner);
         inner.namespaces.insert(meta::NAMESPACE);
-        let other = inner.types.entry(definition.type_name).or_insert(this);
-        if *other != this {
-            return Err(StoreError::TypeTaken(definition.type_name));
+        let known = inner.types.entry(name).or_insert(new);
+        if *known != new {
+            return Err(StoreError::TypeTaken(name));
         }
         Ok(())
     }

@@ -48,7 +48,7 @@ impl Spec for Impostor {
     fn message(&self) {}
 }
 
-pub(super) fn number(id: &str, value: u64) -> Draft<Number> {
+pub(super) fn number(id: &str, value: u64) -> Draft {
     Draft::new(id, Number { value })
 }
 

@@ -1,6 +1,5 @@
 //! Writes: optimistic concurrency, ownership, and teardown with finalizers.
 
-use std::any::TypeId;
 use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
 
@@ -9,7 +8,7 @@ use crate::error::StoreError;
 use crate::history::Change;
 use crate::kind::{Kind, Resources};
 use crate::metadata::{Phase, Pointer, Version};
-use crate::resource::{Draft, Resource, Spec};
+use crate::resource::{Draft, Resource};
 
 impl Store {
     /// Stores a new resource.
@@ -17,11 +16,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::AlreadyExists`], [`StoreError::UnknownType`], [`StoreError::UnknownNamespace`],
     /// [`StoreError::TypeTaken`].
-    pub fn create<S: Spec>(
-        &self,
-        draft: Draft<S>,
-        owner: &'static str,
-    ) -> Result<Arc<Resource>, StoreError> {
+    pub fn create(&self, draft: Draft, owner: &'static str) -> Result<Arc<Resource>, StoreError> {
         let (kind, pointer) = self.kind_for(&draft)?;
         kind.write(|resources| {
             if resources.contains_key(&pointer.id) {
@@ -73,11 +68,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::OwnerConflict`]; [`StoreError::PhaseConflict`] when the resource is under teardown; and those of
     /// [`Store::create`] except [`StoreError::AlreadyExists`].
-    pub fn put<S: Spec>(
-        &self,
-        draft: Draft<S>,
-        owner: &'static str,
-    ) -> Result<Arc<Resource>, StoreError> {
+    pub fn put(&self, draft: Draft, owner: &'static str) -> Result<Arc<Resource>, StoreError> {
         let (kind, pointer) = self.kind_for(&draft)?;
         kind.write(|resources| {
             let Some(current) = resources.get(&pointer.id) else {
@@ -88,14 +79,14 @@ impl Store {
             let metadata = &current.metadata;
             if metadata.labels == draft.labels
                 && metadata.annotations == draft.annotations
-                && current.spec().equals(&draft.spec)
+                && current.spec().equals(draft.spec.as_ref())
             {
                 return Ok((current.clone(), None));
             }
             let mut next = Resource::clone(current);
             next.metadata.labels = draft.labels;
             next.metadata.annotations = draft.annotations;
-            next.spec = Arc::new(draft.spec);
+            next.spec = draft.spec;
             Ok(replace(resources, next))
         })
     }
@@ -179,7 +170,7 @@ impl Store {
     }
 
     /// The kind of a draft, if its Rust type is the registered one.
-    fn kind_for<S: Spec>(&self, draft: &Draft<S>) -> Result<(Arc<Kind>, Pointer), StoreError> {
+    fn kind_for(&self, draft: &Draft) -> Result<(Arc<Kind>, Pointer), StoreError> {
         let registered = {
             let inner = self.0.read().unwrap_or_else(PoisonError::into_inner);
             let known = inner.types.get(draft.pointer.type_name);
@@ -187,7 +178,7 @@ impl Store {
         };
         match registered {
             None => Err(StoreError::UnknownType(draft.pointer.type_name.to_owned())),
-            Some(id) if id != TypeId::of::<S>() => {
+            Some(id) if id != draft.spec_type() => {
                 Err(StoreError::TypeTaken(draft.pointer.type_name))
             }
             Some(_) => Ok((self.kind_of(&draft.pointer)?, draft.pointer.clone())),
@@ -198,7 +189,7 @@ impl Store {
 /// The written resource, and the change to publish.
 type Written = (Arc<Resource>, Option<Change>);
 
-fn insert<S: Spec>(resources: &mut Resources, draft: Draft<S>, owner: &'static str) -> Written {
+fn insert(resources: &mut Resources, draft: Draft, owner: &'static str) -> Written {
     let mut resource = draft.into_resource(owner);
     resource.metadata.version = Version(1);
     let resource = Arc::new(resource);

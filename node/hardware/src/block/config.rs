@@ -55,7 +55,7 @@ impl Controller for VolumeConfigs {
 }
 
 /// The node's own volumes and the user volumes.
-fn wanted(config: Option<&Document>) -> Result<Vec<Draft<VolumeConfig>>, String> {
+fn wanted(config: Option<&Document>) -> Result<Vec<Draft>, String> {
     let mut wanted = Vec::new();
     for (name, config) in own()? {
         wanted.push(Draft::new(name, config).label(SYSTEM_VOLUME, ""));

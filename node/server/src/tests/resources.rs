@@ -38,7 +38,7 @@ impl Spec for Secret {
     fn message(&self) {}
 }
 
-fn name(hostname: &str) -> Draft<HostnameStatus> {
+fn name(hostname: &str) -> Draft {
     let status = HostnameStatus {
         hostname: hostname.to_owned(),
         domainname: String::new(),

@@ -91,7 +91,7 @@ impl Spec for Status {
     }
 }
 
-pub fn status(id: &str, hostname: &str) -> Draft<Status> {
+pub fn status(id: &str, hostname: &str) -> Draft {
     let status = Status {
         hostname: hostname.to_owned(),
         domainname: "a.domain.of.the.node".to_owned(),
