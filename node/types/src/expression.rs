@@ -39,10 +39,62 @@ impl Expression {
         })
     }
 
+    /// `name`, without a parse: the parser's tables take more memory than all else that a node without selectors knows of
+    /// disks.
+    #[must_use]
+    pub fn of_name(name: &str) -> Expression {
+        Expression {
+            text: name.to_owned(),
+            parts: Some(checked(name_expr(1, name))),
+        }
+    }
+
+    /// `object.field == "value"`, without a parse. The value has no quote and no backslash.
+    #[must_use]
+    pub fn of_field(object: &str, field: &str, value: &str) -> Expression {
+        use wire::expr::{Call, ExprKind, Select};
+        let select = Select {
+            operand: Some(Box::new(name_expr(1, object))),
+            field: field.to_owned(),
+            test_only: false,
+        };
+        let value_kind = wire::constant::ConstantKind::StringValue(value.to_owned());
+        let value_kind = ExprKind::ConstExpr(wire::Constant {
+            constant_kind: Some(value_kind),
+        });
+        let equals = Call {
+            target: None,
+            function: "_==_".to_owned(),
+            args: vec![
+                part(2, ExprKind::SelectExpr(Box::new(select))),
+                part(4, value_kind),
+            ],
+        };
+        Expression {
+            text: format!("{object}.{field} == \"{value}\""),
+            parts: Some(checked(part(3, ExprKind::CallExpr(Box::new(equals))))),
+        }
+    }
+
     /// The syntax tree; `None` if the expression is empty or too deep.
     #[must_use]
     pub fn message(&self) -> Option<wire::CheckedExpr> {
         self.parts.clone()
+    }
+}
+
+fn name_expr(id: i64, name: &str) -> wire::Expr {
+    let name = name.to_owned();
+    part(
+        id,
+        wire::expr::ExprKind::IdentExpr(wire::expr::Ident { name }),
+    )
+}
+
+fn part(id: i64, kind: wire::expr::ExprKind) -> wire::Expr {
+    wire::Expr {
+        id,
+        expr_kind: Some(kind),
     }
 }
 
@@ -128,6 +180,15 @@ mod tests {
 
     fn parts(text: &str) -> Option<wire::CheckedExpr> {
         Expression::read(text).unwrap().message()
+    }
+
+    #[test]
+    fn expressions_without_a_parse_are_those_of_the_parser() {
+        let name = Expression::of_name("system_disk");
+        assert_eq!(name, Expression::read("system_disk").unwrap());
+        let field = Expression::of_field("volume", "partition_label", "u-data");
+        let text = "volume.partition_label == \"u-data\"";
+        assert_eq!(field, Expression::read(text).unwrap());
     }
 
     #[test]

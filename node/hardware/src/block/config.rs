@@ -57,7 +57,7 @@ impl Controller for VolumeConfigs {
 /// The node's own volumes and the user volumes.
 fn wanted(config: Option<&Document>) -> Result<Vec<Draft>, String> {
     let mut wanted = Vec::new();
-    for (name, config) in own()? {
+    for (name, config) in own() {
         wanted.push(Draft::new(name, config).label(SYSTEM_VOLUME, ""));
     }
     for volume in config.into_iter().flat_map(user::wanted) {
@@ -67,25 +67,27 @@ fn wanted(config: Option<&Document>) -> Result<Vec<Draft>, String> {
     Ok(wanted)
 }
 
-fn own() -> Result<[(&'static str, VolumeConfig); 3], String> {
+fn own() -> [(&'static str, VolumeConfig); 3] {
     let meta = VolumeConfig {
         kind: "partition",
         provisioning: Provisioning::default(),
-        locator: on_system_disk("META")?,
+        locator: on_system_disk("META"),
         mount: None,
     };
-    Ok([
+    [
         ("META", meta),
-        (STATE.name, of_node(&STATE, Some(STATE_LENGTH))?),
-        (EPHEMERAL.name, of_node(&EPHEMERAL, None)?),
-    ])
+        (STATE.name, of_node(&STATE, Some(STATE_LENGTH))),
+        (EPHEMERAL.name, of_node(&EPHEMERAL, None)),
+    ]
 }
 
-fn of_node(volume: &Volume<'_>, length: Option<u64>) -> Result<VolumeConfig, String> {
-    Ok(VolumeConfig {
+fn of_node(volume: &Volume<'_>, length: Option<u64>) -> VolumeConfig {
+    VolumeConfig {
         kind: "partition",
         provisioning: Provisioning {
-            disk_selector: Some(on_disk(SYSTEM_DISK)?),
+            disk_selector: Some(DiskSelector {
+                matches: Expression::of_name(SYSTEM_DISK),
+            }),
             partition_spec: Some(PartitionSpec {
                 min_size: length.unwrap_or(SMALLEST_EPHEMERAL),
                 max_size: length,
@@ -95,9 +97,9 @@ fn of_node(volume: &Volume<'_>, length: Option<u64>) -> Result<VolumeConfig, Str
             }),
             filesystem_spec: Some(formatted("xfs", volume.name)),
         },
-        locator: on_system_disk(volume.name)?,
+        locator: on_system_disk(volume.name),
         mount: Some(spec(volume)),
-    })
+    }
 }
 
 fn of_user(volume: &UserVolume) -> Result<VolumeConfig, String> {
@@ -119,7 +121,7 @@ fn of_user(volume: &UserVolume) -> Result<VolumeConfig, String> {
                     .filter(|kind| !kind.is_empty())
                     .map(|kind| formatted(kind, id)),
             },
-            by_label(id)?,
+            by_label(id),
         ),
         Kind::Disk(disk) => (
             "disk",
@@ -129,7 +131,7 @@ fn of_user(volume: &UserVolume) -> Result<VolumeConfig, String> {
                 filesystem_spec: Some(formatted(volume.formatted(), &disk.label)),
             },
             // For an encrypted volume this is the label of the file system inside.
-            Expression::read(&format!("volume.label == \"{}\"", disk.label))?,
+            Expression::of_field("volume", "label", &disk.label),
         ),
     };
     Ok(VolumeConfig {
@@ -196,15 +198,15 @@ fn on_disk(selector: &str) -> Result<DiskSelector, String> {
     Ok(DiskSelector { matches })
 }
 
-fn on_system_disk(name: &str) -> Result<Locator, String> {
-    Ok(Locator {
-        matches: by_label(name)?,
-        disk_match: Expression::read(SYSTEM_DISK)?,
-    })
+fn on_system_disk(name: &str) -> Locator {
+    Locator {
+        matches: by_label(name),
+        disk_match: Expression::of_name(SYSTEM_DISK),
+    }
 }
 
-fn by_label(name: &str) -> Result<Expression, String> {
-    Expression::read(&format!("volume.partition_label == \"{name}\""))
+fn by_label(name: &str) -> Expression {
+    Expression::of_field("volume", "partition_label", name)
 }
 
 #[cfg(test)]
