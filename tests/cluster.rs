@@ -113,8 +113,7 @@ fn interrupted_cluster_creation_leaves_nothing_behind() {
         assert!(Instant::now() < end, "the first node does not start");
         sleep(Duration::from_millis(10));
     }
-    // A background job ignores SIGINT.
-    let kill = format!("kill -TERM {}", running.id());
+    let kill = format!("kill -INT {}", running.id());
     let sent = Command::new("sh").args(["-c", &kill]).status();
     assert!(sent.expect("a shell").success());
     let ended = running.wait_with_output().expect("it ends");

@@ -37,9 +37,12 @@ const LINKS: &str = "co";
 /// A command about the clusters of a state directory.
 #[must_use]
 pub fn command(state: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(workspace::cortenctl());
+    // A background job ignores SIGINT, and the command would inherit that.
+    let mut command = Command::new("env");
     command
-        .args(["cluster"])
+        .arg("--default-signal=INT")
+        .arg(workspace::cortenctl())
+        .arg("cluster")
         .args(arguments)
         .arg("--state")
         .arg(state)
