@@ -39,8 +39,7 @@ impl Expression {
         })
     }
 
-    /// `name`, without a parse: the parser's tables take more memory than all else that a node without selectors knows of
-    /// disks.
+    /// `name`, without a parse: the first parse builds the parser's tables, which a node without selectors never needs.
     #[must_use]
     pub fn of_name(name: &str) -> Expression {
         Expression {
@@ -58,21 +57,21 @@ impl Expression {
             field: field.to_owned(),
             test_only: false,
         };
-        let value_kind = wire::constant::ConstantKind::StringValue(value.to_owned());
-        let value_kind = ExprKind::ConstExpr(wire::Constant {
-            constant_kind: Some(value_kind),
+        let text = wire::constant::ConstantKind::StringValue(value.to_owned());
+        let text = ExprKind::ConstExpr(wire::Constant {
+            constant_kind: Some(text),
         });
         let equals = Call {
             target: None,
             function: "_==_".to_owned(),
             args: vec![
-                part(2, ExprKind::SelectExpr(Box::new(select))),
-                part(4, value_kind),
+                node(2, ExprKind::SelectExpr(Box::new(select))),
+                node(4, text),
             ],
         };
         Expression {
             text: format!("{object}.{field} == \"{value}\""),
-            parts: Some(checked(part(3, ExprKind::CallExpr(Box::new(equals))))),
+            parts: Some(checked(node(3, ExprKind::CallExpr(Box::new(equals))))),
         }
     }
 
@@ -84,14 +83,12 @@ impl Expression {
 }
 
 fn name_expr(id: i64, name: &str) -> wire::Expr {
+    use wire::expr::{ExprKind, Ident};
     let name = name.to_owned();
-    part(
-        id,
-        wire::expr::ExprKind::IdentExpr(wire::expr::Ident { name }),
-    )
+    node(id, ExprKind::IdentExpr(Ident { name }))
 }
 
-fn part(id: i64, kind: wire::expr::ExprKind) -> wire::Expr {
+fn node(id: i64, kind: wire::expr::ExprKind) -> wire::Expr {
     wire::Expr {
         id,
         expr_kind: Some(kind),
@@ -145,10 +142,7 @@ fn message(part: &Parsed, depth: u8) -> Option<wire::Expr> {
         // The config rejects expressions with loops and maps.
         Expr::Comprehension(_) | Expr::Map(_) | Expr::Struct(_) | Expr::Unspecified => return None,
     };
-    Some(wire::Expr {
-        id: part.id.try_into().ok()?,
-        expr_kind: Some(kind),
-    })
+    Some(node(part.id.try_into().ok()?, kind))
 }
 
 fn constant(value: &LiteralValue) -> wire::Constant {
