@@ -18,6 +18,7 @@ use crate::{cni, go_size};
 pub const DIRECTORY: &str = "rootfs/go";
 
 const CONTAINERD: &str = "github.com/containerd/containerd/v2";
+const CONTAINERD_VERSION: &str = "github.com/containerd/containerd/v2/version.Version";
 const RUNC: &str = "github.com/opencontainers/runc";
 const PLUGINS: &str = "github.com/containernetworking/plugins";
 
@@ -28,7 +29,7 @@ const PLUGINS: &str = "github.com/containernetworking/plugins";
 const TAGS: &str = "no_btrfs,no_devmapper,no_zfs,no_tracing,nri_no_wasm,grpcnotrace,no_rdt,urfave_cli_no_docs,osusergo,netgo";
 
 /// The version of this module's build steps; must be raised when they change.
-const RECIPE: &str = "3";
+const RECIPE: &str = "4";
 
 /// The directories of our own CNI plugins, below the module.
 const OWN_PLUGINS: [&str; 2] = ["flannel", "portmap"];
@@ -43,18 +44,30 @@ struct Group {
     /// The name of one program that all packages are combined into (see [`cni`]); `None` for a
     /// program per package.
     combined: Option<&'static str>,
+    /// Build tags besides [`TAGS`].
+    tags: &'static [&'static str],
     /// The variable the linker writes the version into.
     version: &'static str,
     /// Whether it needs a C compiler: runc enters namespaces before Go's runtime starts.
     c: bool,
 }
 
-const GROUPS: [Group; 3] = [
+const GROUPS: [Group; 4] = [
     Group {
         module: CONTAINERD,
-        packages: &["cmd/containerd", "cmd/containerd-shim-runc-v2"],
+        packages: &["cmd/containerd"],
         combined: None,
-        version: "github.com/containerd/containerd/v2/version.Version",
+        tags: &[],
+        version: CONTAINERD_VERSION,
+        c: false,
+    },
+    Group {
+        module: CONTAINERD,
+        packages: &["cmd/containerd-shim-runc-v2"],
+        combined: None,
+        // The shim speaks ttrpc only. Without the stubs of gRPC, TLS is not in its program either (containerd, `Makefile`).
+        tags: &["no_grpc"],
+        version: CONTAINERD_VERSION,
         c: false,
     },
     Group {
@@ -65,6 +78,7 @@ const GROUPS: [Group; 3] = [
             "plugins/ipam/host-local",
         ],
         combined: Some(cni::PROGRAM),
+        tags: &[],
         version: "github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion",
         c: false,
     },
@@ -72,6 +86,7 @@ const GROUPS: [Group; 3] = [
         module: RUNC,
         packages: &[""],
         combined: None,
+        tags: &["seccomp", "runc_nocriu"],
         version: "main.version",
         c: true,
     },
@@ -259,11 +274,7 @@ impl Inputs<'_> {
 
 impl Group {
     fn tags(&self) -> String {
-        if self.c {
-            format!("{TAGS},seccomp,runc_nocriu")
-        } else {
-            TAGS.to_owned()
-        }
+        [&[TAGS], self.tags].concat().join(",")
     }
 
     /// Our own packages that are combined with the group's.
