@@ -104,6 +104,18 @@ impl Document {
             .or_else(|| root.map(|pair| IssuingCa::of_root("cluster.ca", pair)))
     }
 
+    /// Certificates of the CAs that the node trusts for the Kubernetes API, PEM, the issuing CA first. A node without one
+    /// does not run Kubernetes.
+    #[must_use]
+    pub fn kubernetes_cas(&self) -> Vec<&str> {
+        let issuing = self.kubernetes_ca().map(|ca| ca.crt);
+        let old = self.cluster.accepted_cas.iter().map(|ca| &*ca.crt);
+        let by_kind = self.all::<KubeAPIServerCAConfig>();
+        let by_kind = by_kind.flat_map(|config| config.accepted_cas.iter().map(|ca| &**ca));
+        let all = issuing.into_iter().chain(old).chain(by_kind);
+        all.map(str::trim).filter(|crt| !crt.is_empty()).collect()
+    }
+
     /// The CA of Kubernetes' aggregation layer.
     #[must_use]
     pub fn aggregator_ca(&self) -> Option<IssuingCa<'_>> {

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use corten_config::Document;
 use corten_config::kinds::{
-    KubeAPIServerCAConfig, KubeAPIServerConfig, KubeAdmissionControlConfig, KubeAuditPolicyConfig,
+    KubeAPIServerConfig, KubeAdmissionControlConfig, KubeAuditPolicyConfig,
     KubeAuthenticationConfig, KubeAuthorizerConfig, KubeEtcdEncryptionConfig, KubeNetworkConfig,
     KubeNodeConfig, KubeProxyConfig, KubeSchedulerConfig, KubeletConfig,
 };
@@ -168,16 +168,10 @@ impl Settings {
             Some(server) => server.api_port,
             None => cluster.control_plane.local_api_server_port,
         };
-        let mut cas: Vec<&str> = Vec::new();
-        cas.extend(document.kubernetes_ca().map(|ca| ca.crt));
-        cas.extend(cluster.accepted_cas.iter().map(|ca| &*ca.crt));
-        let by_kind = document.all::<KubeAPIServerCAConfig>();
-        cas.extend(by_kind.flat_map(|config| config.accepted_cas.iter().map(|ca| &**ca)));
-        cas.retain(|crt| !crt.is_empty());
+        let cas = document.kubernetes_cas();
         if cas.is_empty() {
             return Err(Missing("cluster.ca.crt"));
         }
-        let cas: Vec<&str> = cas.into_iter().map(str::trim).collect();
         let or = |networks: &[Cidr], usual: &str| match networks {
             [] => Cidr::parse(usual).into_iter().collect(),
             _ => networks.to_vec(),

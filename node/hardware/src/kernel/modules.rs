@@ -1,4 +1,4 @@
-//! Loads the kernel modules of the config.
+//! Loads the kernel modules of the config, and the one that Kubernetes needs before anything asks for it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,11 @@ use corten_supervisor::supervisor::Supervisor;
 use corten_types::kernel::KernelModuleSpec;
 use tokio::sync::watch;
 
-/// Shows the modules of the config.
+/// Filters packets between the pods of a node. Without it, the answer of a Service's pod to a pod of the same node keeps
+/// the pod's address instead of the Service's. No program's request loads it.
+const BRIDGE_FILTER: &str = "br_netfilter";
+
+/// Shows the modules to load.
 #[derive(Debug, Clone)]
 pub(crate) struct ModuleConfig {
     pub(crate) config: watch::Receiver<Option<Document>>,
@@ -32,7 +36,7 @@ impl Controller for ModuleConfig {
         context.event().await;
         loop {
             let config = self.config.borrow_and_update().clone();
-            let modules = config.iter().flat_map(Document::kernel_modules);
+            let modules = config.iter().flat_map(wanted);
             context.start_outputs();
             for (name, parameters) in modules {
                 let spec = KernelModuleSpec {
@@ -47,6 +51,15 @@ impl Controller for ModuleConfig {
             }
         }
     }
+}
+
+/// The modules of a config, with their parameters.
+fn wanted(config: &Document) -> BTreeMap<&str, Vec<&str>> {
+    let mut modules = config.kernel_modules();
+    if !config.kubernetes_cas().is_empty() {
+        modules.entry(BRIDGE_FILTER).or_default();
+    }
+    modules
 }
 
 /// Loads modules. machined has the privilege but not libkmod, so a tool does it.
@@ -158,6 +171,7 @@ fn is_same(is: &str, wanted: &str) -> bool {
 mod tests {
     use std::sync::{Arc, Mutex};
 
+    use corten_base::sample;
     use corten_resources::controller::Runtime;
     use corten_resources::{Pointer, Store};
     use tokio::sync::mpsc;
@@ -184,6 +198,19 @@ mod tests {
             name: name.to_owned(),
             parameters: parameters.iter().map(|&text| text.to_owned()).collect(),
         }
+    }
+
+    #[test]
+    fn node_of_a_cluster_filters_packets_between_its_pods() {
+        let own = "kernel: {modules: [{name: nbd, parameters: [nbds_max=4]}]}";
+        let alone = sample::config(own, "");
+        let nbd = ("nbd", vec!["nbds_max=4"]);
+        assert_eq!(wanted(&alone), BTreeMap::from([nbd.clone()]));
+        let crt =
+            "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
+        let member = sample::config(own, &format!("  ca: {{crt: {crt}}}\n"));
+        let filter = (BRIDGE_FILTER, vec![]);
+        assert_eq!(wanted(&member), BTreeMap::from([nbd, filter]));
     }
 
     #[tokio::test]
