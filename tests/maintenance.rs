@@ -39,6 +39,12 @@ fn config_applied_over_the_api_sets_the_owner() {
     node.ask(&node.insecure(), &["version"], SOON);
 
     node.configure();
+    // Pods reach a Service of their own node through this module, which nothing else requests.
+    node.until("the filter of bridges", SOON, || {
+        let modules = node.admin().call(&["read", "/proc/modules"])?;
+        let is_there = modules.contains("br_netfilter ");
+        is_there.then_some(()).ok_or(modules)
+    });
     let memory = node.ask(&node.admin(), &["memory"], SOON);
     let table = Table::parse(&memory);
     assert_eq!(
