@@ -17,6 +17,8 @@ use crate::args::{self, ClusterCreate, WaitFor};
 
 /// Controllers that pods need: the kubelet sets their limits on every pod, and runc fails without the controller.
 const POD_CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
+/// Parameters of the filter of bridges; they exist once it is in the kernel.
+const BRIDGE_FILTER: &str = "/proc/sys/net/bridge";
 /// Number of console lines that are shown when a node fails.
 const LAST_LINES: usize = 12;
 
@@ -30,6 +32,9 @@ pub(super) async fn run(args: &ClusterCreate) -> Result<(), Failure> {
     let place = Place::of(args.cluster.state.as_deref(), &plan.name)?;
     backend.check_free(&plan).await?;
     if let Some(warning) = check_controllers(&backend.missing_controllers(&plan)?, args.wait)? {
+        eprintln!("warning: {warning}");
+    }
+    if let Some(warning) = check_bridge_filter(provisioner, Path::new(BRIDGE_FILTER)) {
         eprintln!("warning: {warning}");
     }
     plan.image = backend.image(&plan.image)?;
@@ -92,6 +97,15 @@ fn check_controllers(missing: &[&str], wait: WaitFor) -> Result<Option<String>, 
              use these controllers"
         ))),
     }
+}
+
+/// The warning about a missing filter of bridges, if any. Nodes that are containers cannot load it.
+fn check_bridge_filter(provisioner: Provisioner, parameters: &Path) -> Option<&'static str> {
+    let is_missing = !matches!(provisioner, Provisioner::Qemu(_)) && !parameters.exists();
+    is_missing.then_some(
+        "the kernel module br_netfilter is not loaded, so pods cannot reach a Service whose pod runs on the same node; \
+         call `modprobe br_netfilter`",
+    )
 }
 
 fn wish(args: &ClusterCreate, provisioner: Provisioner) -> Result<Wish, Failure> {
@@ -324,5 +338,14 @@ mod tests {
                 .is_some()
         );
         assert!(check_controllers(&[], WaitFor::Ready).unwrap().is_none());
+    }
+    #[test]
+    fn missing_filter_of_bridges_is_named_unless_nodes_load_their_own() {
+        let (missing, present) = (Path::new("/nonexistent"), Path::new("/"));
+        let warning = check_bridge_filter(Provisioner::Docker, missing).unwrap();
+        assert!(warning.contains("modprobe br_netfilter"), "{warning}");
+        assert_eq!(check_bridge_filter(Provisioner::Namespaces, present), None);
+        let machines = provisioner(&args("--provisioner qemu")).unwrap();
+        assert_eq!(check_bridge_filter(machines, missing), None);
     }
 }
