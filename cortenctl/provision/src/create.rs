@@ -339,6 +339,7 @@ mod tests {
         );
         assert!(check_controllers(&[], WaitFor::Ready).unwrap().is_none());
     }
+
     #[test]
     fn missing_filter_of_bridges_is_named_unless_nodes_load_their_own() {
         let (missing, present) = (Path::new("/nonexistent"), Path::new("/"));

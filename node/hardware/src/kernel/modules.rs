@@ -1,4 +1,4 @@
-//! Loads the kernel modules of the config, and the one that Kubernetes needs before anything asks for it.
+//! Loads the kernel modules of the config, and the one that Kubernetes needs and nothing requests.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use corten_types::kernel::KernelModuleSpec;
 use tokio::sync::watch;
 
 /// Filters packets between the pods of a node. Without it, the answer of a Service's pod to a pod of the same node keeps
-/// the pod's address instead of the Service's. No program's request loads it.
+/// the pod's address instead of the Service's.
 const BRIDGE_FILTER: &str = "br_netfilter";
 
 /// Shows the modules to load.
