@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// A new attempt begins whether the last one has ended or not. QEMU's user network accepts every connection to a
 /// forwarded port at once, and repeats its SYN to the guest only after seconds. An attempt that begins before the guest
 /// listens would measure QEMU's retransmission.
-const BETWEEN: Duration = Duration::from_millis(250);
+const BETWEEN: Duration = Duration::from_millis(100);
 /// Timeout of an attempt: longer than the guest needs to answer an accepted connection.
 const PATIENCE: Duration = Duration::from_secs(30);
 

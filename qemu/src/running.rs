@@ -227,7 +227,7 @@ impl Running {
     }
 
     /// Waits until a server in the guest answers on the API port. `ask` is one attempt, with its
-    /// timeout. Attempts begin every 250 ms, each in a thread of its own, and the first success
+    /// timeout. Attempts begin every 100 ms, each in a thread of its own, and the first success
     /// counts. The wait therefore ends when the guest answers, not when QEMU's network repeats a
     /// packet.
     ///

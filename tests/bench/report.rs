@@ -77,7 +77,7 @@ fn beside(boots: &Boots, memory: &[Memory], sizes: &[Size], debian: Option<&Imag
     let probe = Accel::probe();
     let mut text = format!(
         "Both systems boot the same kernel with the same parameters in the same QEMU, in turns. Times are \
-         medians from\nQEMU's start. A new connection is begun every 250 ms, and the first that is answered \
+         medians from\nQEMU's start. A new connection is begun every 100 ms, and the first that is answered \
          counts. QEMU's network\nrepeats what a guest has missed only after seconds. Accelerator: {} ({}).\n\n",
         probe.accel.option(),
         probe.reason
