@@ -27,6 +27,8 @@ use super::{Complaints, next};
 
 /// Retry interval: an API server starts slowly.
 const PAUSE: Duration = Duration::from_secs(5);
+/// Time that the API server gets to start before its absence is logged.
+const STARTS: Duration = Duration::from_secs(60);
 /// Longest retry interval while the API server is ready, but refuses an object.
 const LONG_PAUSE: Duration = Duration::from_secs(60);
 
@@ -61,6 +63,7 @@ impl Controller for Manifests {
     async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
         let mut given = Given::default();
         let mut complaints = Complaints::default();
+        let mut absence = Complaints::of_lasting(STARTS);
         loop {
             let config = next(&mut self.config, context).await;
             let Some(config) = config.filter(|config| config.machine.kind.is_control_plane())
@@ -89,7 +92,12 @@ impl Controller for Manifests {
                 }
                 let Err(why) = outcome else {
                     complaints.none();
+                    absence.none();
                     break;
+                };
+                let complaints = match given.has_cluster {
+                    true => &mut complaints,
+                    false => &mut absence,
                 };
                 complaints.say("manifests of the cluster", &why);
                 let mut fresh = self.config.clone();

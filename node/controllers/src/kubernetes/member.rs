@@ -25,6 +25,8 @@ use super::prism::known;
 const SOON: Duration = Duration::from_secs(2);
 /// Poll interval after that.
 const PAUSE: Duration = Duration::from_secs(15);
+/// Time that etcd gets to start before an obstacle is logged.
+const STARTS: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Clone)]
 pub(super) struct OwnMember;
@@ -50,7 +52,7 @@ impl Controller for OwnMember {
 
     async fn run(self, context: &mut Context) -> Result<(), Failure> {
         let secrets = Path::new(HOST_SECRETS).join(ETCD);
-        let mut complaints = Complaints::default();
+        let mut complaints = Complaints::of_lasting(STARTS);
         let mut pause = PAUSE;
         // The connection is kept, since each new one costs etcd a TLS handshake.
         let mut client: Option<Client> = None;
@@ -79,6 +81,7 @@ impl Controller for OwnMember {
                     }
                 }
             } else {
+                complaints.none();
                 client = None;
                 pause = PAUSE;
             }

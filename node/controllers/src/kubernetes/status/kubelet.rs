@@ -34,6 +34,8 @@ use super::super::{Complaints, extra_pods};
 const PAUSE: Duration = Duration::from_secs(15);
 /// Poll interval while a static pod is not ready: clients wait for it.
 const SOON: Duration = Duration::from_secs(2);
+/// Time that the kubelet and the API server, which it asks about its callers, get to start before an obstacle is logged.
+const STARTS: Duration = Duration::from_secs(60);
 /// Time that the kubelet gets for a new pod: it asks for its static pods every 20 s.
 const ACCEPTED: Duration = Duration::from_secs(45);
 /// Port of the kubelet's API.
@@ -75,6 +77,7 @@ impl Controller for KubeletState {
 
     async fn run(self, context: &mut Context) -> Result<(), Failure> {
         let mut complaints = Complaints::default();
+        let mut silence = Complaints::of_lasting(STARTS);
         let mut missing = BTreeMap::new();
         let mut pause = PAUSE;
         loop {
@@ -103,15 +106,19 @@ impl Controller for KubeletState {
             };
             match pods {
                 // A kubelet that starts again gets the time again.
-                None => missing.clear(),
+                None => {
+                    missing.clear();
+                    silence.none();
+                }
                 // A failed request proves nothing about the pods of a running kubelet.
                 Some(Err(why)) => {
                     if service.is_some_and(|service| service.healthy) {
-                        complaints.say("status of static pods", &why);
+                        silence.say("status of static pods", &why);
                     }
                     continue;
                 }
                 Some(Ok(pods)) => {
+                    silence.none();
                     let absent = absent(context, &pods)?;
                     missing.retain(|id, _| absent.contains(id));
                     for id in absent {
