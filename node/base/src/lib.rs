@@ -8,6 +8,7 @@ pub mod alone;
 pub mod bulkhead;
 pub mod calendar;
 pub mod cmdline;
+pub mod complaints;
 pub mod console;
 pub mod container_proc;
 pub mod durable;

@@ -26,7 +26,7 @@ mod volume;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use corten_base::console;
+use corten_base::complaints::Complaints;
 use corten_config::Document;
 use corten_containerd::client::Containerd;
 use corten_kubernetes::Facts;
@@ -38,7 +38,6 @@ use corten_types::kubernetes::Nodename;
 use corten_types::network::{HostnameStatus, NodeAddress};
 use corten_types::network_filter::NodeAddressFilter;
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 use super::Sources;
 
@@ -163,63 +162,4 @@ fn addresses(context: &Context, selection: &str) -> Result<Option<Vec<IpAddr>>, 
 fn time_is_known(context: &Context) -> Result<bool, Failure> {
     let time = context.get::<TimeStatus>(TimeStatus::ID)?;
     Ok(time.is_some_and(|time| time.synced))
-}
-
-/// Logs the obstacle of a component once per reason.
-#[derive(Debug, Default)]
-struct Complaints {
-    /// An obstacle that is gone sooner is normal, such as that of a component that still starts.
-    patience: Duration,
-    since: Option<Instant>,
-    last: String,
-}
-
-impl Complaints {
-    /// Only for a caller that tries again: it logs no obstacle at the first attempt.
-    fn of_lasting(patience: Duration) -> Complaints {
-        Complaints {
-            patience,
-            ..Complaints::default()
-        }
-    }
-
-    fn say(&mut self, part: &str, why: &str) {
-        let since = self.since.get_or_insert_with(Instant::now);
-        if since.elapsed() >= self.patience && self.last != why {
-            console::warn(&format!("{part}: {why}"));
-            why.clone_into(&mut self.last);
-        }
-    }
-
-    fn none(&mut self) {
-        self.since = None;
-        self.last.clear();
-    }
-
-    fn is_some(&self) -> bool {
-        self.since.is_some()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn obstacle_of_a_starting_component_is_logged_only_if_it_lasts() {
-        let mut complaints = Complaints::of_lasting(Duration::from_secs(30));
-        let mut is_logged = async |seconds| {
-            tokio::time::advance(Duration::from_secs(seconds)).await;
-            complaints.say("etcd", "it refuses connections");
-            !complaints.last.is_empty()
-        };
-        assert_eq!([is_logged(0).await, is_logged(29).await], [false, false]);
-        assert!(is_logged(1).await);
-        complaints.none();
-        complaints.say("etcd", "it refuses connections");
-        assert!(complaints.is_some() && complaints.last.is_empty());
-        let mut at_once = Complaints::default();
-        at_once.say("etcd", "its directory is full");
-        assert_eq!(at_once.last, "its directory is full");
-    }
 }
